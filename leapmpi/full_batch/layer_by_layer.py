@@ -20,7 +20,7 @@ from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
 from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Transfer
-from leapmpi.nn.carried_attention import carried_numbers
+from leapmpi.nn.carried_attention import carried_bytes
 from leapmpi.nn.layer import Layer, reads_destinations
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.share_forms import SUM
@@ -126,7 +126,8 @@ class LayerByLayer(Raw):
         rows = micro_batch.held_rows or [block.n_src for block in micro_batch.blocks]
         hidden = (2 * held * layer.in_dim for layer, held in zip(layers[:0:-1], rows, strict=False))
         edges = [block.edges + block.n_dst for block in reversed(micro_batch.blocks)]
-        return super().step_bytes(micro_batch, alone) + size * (sum(hidden) + carried_numbers(layers, edges))
+        carried = carried_bytes(layers, edges, size)
+        return super().step_bytes(micro_batch, alone) + size * sum(hidden) + carried
 
 
 def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:

@@ -72,8 +72,9 @@ class AttentionStep:
         below = None
         if self.below is not None:
             values = torch.from_numpy(self.below.read(lists, destinations)).to(block.edges.indptr.device)
-            below = CarriedAttention(None, True, values)
-        return replace(block, attention=CarriedAttention(below, self.own is not None))
+            below = CarriedAttention(None, None, True)
+            below.leave(values)
+        return replace(block, attention=CarriedAttention(below, None, self.own is not None))
 
     def keep(self, place: slice, block: BlockTensors) -> None:
         """Keep what the layer has left at the edges of `block`, that of destinations number `place`. Local."""
