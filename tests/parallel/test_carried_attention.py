@@ -90,7 +90,6 @@ def full_batch(config, world):
         minibatch = engine.plan(roots if world.rank == 0 else None, 0, number)
         engine.fetch(minibatch)
         loss = engine.forward_backward(minibatch)
-    assert predicted_memory(engine, minibatch) > 0
     ctx.communicator.all_reduce(ctx.parameters.shared_gradients)
     own = dict(zip(learned.original[learned.touched].tolist(), learned.gradients.copy(), strict=True))
     rows = {vertex: each for part in world.comm.allgather(own) for vertex, each in part.items()}
@@ -179,6 +178,20 @@ def test_exact_outputs_are_those_of_a_process_that_holds_whole_samples(name, bas
     changed = LayerwiseInference(without, plain.topology, **given).outputs(own[papers])
     assert not len(papers) or not np.allclose(changed, truth[papers], rtol=1e-3, atol=0)
     assert all(mine.held_bytes > other.held_bytes for mine, other in zip(reports, held, strict=False))
+
+
+def test_the_forecast_of_memory_counts_attention(base, world):
+    taken = []
+    for beta in (0.5, 0.0):
+        config = config_of(base, "projected", **{"model.options.beta": beta})
+        found, ctx = loaded(config, world)
+        engine = Engine(ctx, config.strategy)
+        minibatch = engine.plan(found.dataset.splits.train if world.rank == 0 else None, 0, 0)
+        taken.append(predicted_memory(engine, minibatch))
+        # From the last layer to the first.
+        edges = [block.edges + block.n_dst for block in minibatch.graph.blocks]
+    heads, size = ctx.model.layers[0].heads, 8
+    assert taken[0] - taken[1] == size * heads * (sum(edges) + max(edges)) + 4 * sum(edges[:-1])
 
 
 @pytest.mark.parametrize("left_after", [1, 2])
