@@ -33,7 +33,7 @@ from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, received_features, sentence
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
 from leapmpi.full_batch.one_hop import one_hop
-from leapmpi.nn.carried_attention import with_links
+from leapmpi.nn.attention_links import with_links
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule

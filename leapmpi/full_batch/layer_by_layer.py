@@ -20,7 +20,7 @@ from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
 from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Transfer
-from leapmpi.nn.carried_attention import carried_bytes
+from leapmpi.nn.attention_links import carried_bytes
 from leapmpi.nn.layer import Layer, reads_destinations
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.share_forms import SUM

@@ -151,7 +151,7 @@ class BlockTensors:
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """Sums of features by kind and type of layer, kept where several models read the same ones."""
     attention: CarriedAttention | None = None
-    """Where a layer reads the attention of the layer below and leaves its own, if it mixes both."""
+    """The link by which layers that mix their attention with that of the layer below hand it on."""
 
     @property
     def n_src(self) -> int:

@@ -12,7 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.edge_features import set_dummy_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
-from leapmpi.nn.carried_attention import with_links
+from leapmpi.nn.attention_links import with_links
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.sampling.block import Block

@@ -76,9 +76,16 @@ REFUSED = [
     ({}, {**BY_ROOT, "roots": "edges"}, "train.task: with bound=root"),
     ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are updated by Adam"),
     ({"train.loss": "mse"}, {"roots": "edges", "answers": "edges"}, "train.loss: mse is a loss of regressions"),
-    (MIXED, {}, "model.options: beta mixes the attention of an edge in two layers, so that one rank"),
-    ({**MIXED, "strategy.name": "hybrid"}, {}, "model.options: beta mixes"),
-    ({**MIXED, "strategy.name": "leap", "strategy.remote": "partial"}, {}, "model.options: beta mixes"),
+    (
+        {**MIXED, "strategy.name": "hybrid"},
+        {"roots": "vertices"},
+        "model.options: beta mixes the attention of an edge in two layers, so",
+    ),
+    (
+        {**MIXED, "strategy.name": "leap", "strategy.remote": "partial"},
+        {"roots": "vertices"},
+        "model.options: beta mixes",
+    ),
     (
         {**MIXED, "strategy.name": "depcomm", "evaluate.fanout": "5,5"},
         {},
@@ -127,12 +134,13 @@ def test_what_has_no_effect_is_named(values, known, keys):
     "values",
     [
         {**MIXED, "strategy.name": "depcomm", "evaluate.fanout": "all"},
+        {**MIXED, "strategy.name": "auto"},
         {"model.name": "simple-hgn", "model.options": ["beta=0.0", "heads=2"]},
         {"model.name": "gat", "model.options": ["heads=2"]},
     ],
 )
 def test_beta_is_refused_only_where_it_mixes(values):
-    check(facts(values, {}))
+    check(facts(values, VERTICES))
 
 
 def test_each_row_is_tried_and_none_holds_by_default():

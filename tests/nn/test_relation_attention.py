@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from leapmpi.errors import ConfigError
-from leapmpi.nn.carried_attention import with_links
+from leapmpi.nn.attention_links import with_links
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
