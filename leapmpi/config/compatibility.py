@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from leapmpi.config.run_facts import Facts
-from leapmpi.config.setting import names_code
+from leapmpi.config.options import given_option
+from leapmpi.config.run_facts import Facts, Settings
+from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
 from leapmpi.errors import ConfigError
 
 
@@ -43,6 +44,12 @@ def _varies(facts: Facts) -> bool:
 
 def _prepares(facts: Facts) -> bool:
     return facts.config.strategy.prepare_ranks > 0
+
+
+def mixes_attention(config: Settings) -> bool:
+    """Return whether layers mix the attention of an edge with that of the layer below: a beta that is not 0."""
+    model = config.model
+    return model.name == "simple-hgn" and bool(given_option(model.options, "beta").strip("0."))
 
 
 def _by_root(key: str, holds: Callable[[Facts], bool], why: str, what: str = "") -> Row:
@@ -118,6 +125,20 @@ ROWS: tuple[Row, ...] = (
     ),
     _with_roles("vary", _varies, "one model is trained; leave it out"),
     _with_roles("cache", lambda f: f.config.strategy.cache > 0, "no rank keeps copies of rows; leave it out"),
+    Row(
+        "model.options",
+        "`beta` of `simple-hgn`: strategies other than `depcomm`",
+        lambda f: f.roots != "" and mixes_attention(f.config) and f.config.strategy.name not in ("auto", "depcomm"),
+        "beta mixes the attention of an edge in two layers, so that one rank must hold all edges of a vertex in each; "
+        "give --strategy depcomm --batch-size full and --fanout all for every layer, or leave beta out",
+    ),
+    Row(
+        "evaluate.fanout",
+        "`beta` of `simple-hgn`: sampled neighbours",
+        lambda f: mixes_attention(f.config) and any(each != ALL_NEIGHBOURS for each in f.config.evaluate.fanout),
+        "beta mixes the attention of an edge in two layers, and samples differ from layer to layer; give --eval-fanout "
+        "all",
+    ),
     Row(
         "model.norm",
         "`--prepare-ranks`",

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from leapmpi.config import sections
+from leapmpi.config.compatibility import mixes_attention
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset
@@ -41,6 +42,9 @@ _CANDIDATES = (FIRST, "pull", "p3", "owner")
 
 _FULL_BATCH = ("hybrid", "depcomm", "depcache", FIRST, "pull")
 """Those for full batches of all neighbours; the first one is the default."""
+
+_KEEPS_EDGES = "depcomm"
+"""The one that keeps all edges of a vertex at its owner, in every layer."""
 
 _CLEARLY = 0.9
 """Another strategy must promise less than this fraction of the default's seconds."""
@@ -111,7 +115,10 @@ def first_of(config: Config, dataset: Dataset) -> str:
 
 
 def _candidates(config: Config, dataset: Dataset) -> tuple[str, ...]:
-    """Return the strategies to choose from, the default first."""
+    """Return the strategies to choose from, the default first. Raises ConfigError where the only one cannot train."""
+    if mixes_attention(config):
+        strategy_named(_KEEPS_EDGES).check_settings(config.replaced({"strategy.name": _KEEPS_EDGES}), dataset)
+        return (_KEEPS_EDGES,)
     first = _FULL_BATCH[0]
     if dataset.types is not None:
         return _CANDIDATES

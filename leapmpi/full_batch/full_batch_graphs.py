@@ -33,6 +33,7 @@ from leapmpi.full_batch.kept_sums import sums_can_be_kept, sums_feed, with_sums
 from leapmpi.full_batch.layer_account import Account, account_of, counts_of, received_features, sentence
 from leapmpi.full_batch.layer_by_layer import feeds_of, graph_of, held_rows, reads_learned
 from leapmpi.full_batch.one_hop import one_hop
+from leapmpi.nn.attention_links import with_links
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.plan.schedule import Schedule
@@ -181,7 +182,7 @@ class FullBatchGraphs(Preparation):
             assert isinstance(labels, Tensor), "labels are stored dense"
             minibatch.labels = [labels.clone()]
         (micro_batch,) = minibatch.micro_batches
-        micro_batch.tensors = micro_batch.on_device(ctx.device)
+        micro_batch.tensors = with_links(ctx.model.layers, micro_batch.on_device(ctx.device))
         feeds = feeds_of(ctx, graph, micro_batch.tensors)
         if self._sums_are_wanted and graph.plans[0].kind == RAW:
             feeds[0] = self._summed(graph, micro_batch.tensors[-1]) or feeds[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
+from leapmpi.config.setting import ALL_NEIGHBOURS, names_code, parse_relation_fanout
 from leapmpi.engine.placement import Placement, Strategy
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
@@ -144,6 +144,12 @@ def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) ->
     if any(fanout != ALL_NEIGHBOURS for fanout in config.sampling.fanout):
         layers = ",".join(["all"] * len(config.sampling.fanout))
         raise ConfigError(f"strategy: {name} draws nothing; give --fanout {layers}, or use leap or pull")
+    for text in config.sampling.relation_fanout:
+        if any(fanout not in (0, ALL_NEIGHBOURS) for fanout in parse_relation_fanout(text, "--relation-fanout")[1]):
+            raise ConfigError(
+                f"strategy: {name} draws nothing, and --relation-fanout {text!r} does; give all, or 0 to leave a "
+                "relation out, or use leap or pull"
+            )
     if config.sampling.sampler != "node-wise":
         raise ConfigError(
             f"strategy: {name} draws nothing, so that --sampler {config.sampling.sampler} has no part in it; "

@@ -20,6 +20,7 @@ from leapmpi.exchange.mode import ExchangeMode
 from leapmpi.exchange.modes.raw import Raw
 from leapmpi.exchange.read_columns import expected_share
 from leapmpi.exchange.stage import Transfer
+from leapmpi.nn.attention_links import carried_bytes
 from leapmpi.nn.layer import Layer, reads_destinations
 from leapmpi.nn.rows import Rows
 from leapmpi.nn.share_forms import SUM
@@ -116,12 +117,17 @@ class LayerByLayer(Raw):
         return super().held_bytes(minibatch) + lists + size * (sums + moved + computed)
 
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
-        """Return the bytes of a step, with the inputs of hidden layers, which are copies, and their gradients."""
+        """Return the bytes of a step, with the inputs of hidden layers, which are copies, and their gradients.
+
+        Attention that layers hand on counts too.
+        """
         size = self.layer.bias.element_size()
         layers = self.ctx.model.layers
         rows = micro_batch.held_rows or [block.n_src for block in micro_batch.blocks]
         hidden = (2 * held * layer.in_dim for layer, held in zip(layers[:0:-1], rows, strict=False))
-        return super().step_bytes(micro_batch, alone) + size * sum(hidden)
+        edges = [block.edges + block.n_dst for block in reversed(micro_batch.blocks)]
+        carried = carried_bytes(layers, edges, size)
+        return super().step_bytes(micro_batch, alone) + size * sum(hidden) + carried
 
 
 def _computed_by_kind(layer: Layer, plan: LayerPlan) -> int:

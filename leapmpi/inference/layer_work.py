@@ -41,6 +41,9 @@ NUMBERED_EDGE = 28
 REMOTE_EDGE, NAMED_EDGE = 150, 48
 """Bytes of an edge where the fewest shares and rows are found, and of one that another rank names to this one."""
 
+ATTENTION_EDGE = 40
+"""Bytes of the numbers of an edge by which its attention in the layer below is found."""
+
 REQUESTED, ANSWERED = 24, 16
 """Bytes of the ids of a row that this rank requests, and of one that others request of it."""
 
@@ -137,9 +140,11 @@ def chunk_bytes(ctx: RankContext, form: LayerForm, number: int, sent_row: int, h
     carried = 0
     if "edge_features" in layer.edge_data and ctx.edge_features is not None:
         carried = 2 * ctx.edge_features.shard.width + 4 * max(form.width, layer.in_dim)
+    # Attention of the layer below, mixed and left; numbers of edges there.
+    attention = layer.carries * (4 * heads * number + ATTENTION_EDGE)
     return ChunkBytes(
-        destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.rows.own_width + of_head),
-        edge=numbers[0] + number * (6 * heads + carried),
+        destination=number * (own * layer.in_dim + 6 * wide + 3 * layer.rows.own_width + of_head) + attention,
+        edge=numbers[0] + number * (6 * heads + carried) + attention,
         source=numbers[1] + number * of_source,
         remote=REQUESTED + sent_row,
         sent=ANSWERED + sent_row,

@@ -27,6 +27,7 @@ from leapmpi.exchange.own_lists import OwnLists, own_lists
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.inference.chunks import ChunkBytes, Chunks, ListsOf, Needed, cut, needed_by_layer
+from leapmpi.inference.kept_attention import AttentionStep, KeptAttention, kept_bytes, name_of
 from leapmpi.inference.layer_work import Expectation, LayerWork, chunk_bytes, expectation, received_rows, with_shares
 from leapmpi.inference.row_store import RowStore
 from leapmpi.nn.head import Head
@@ -122,6 +123,8 @@ class LayerwiseInference:
         # Only the last finished layer is read again, unless the head reads the rows of all.
         rows = [None if number < done - 1 and not keeps_all(head) else self._kept(number) for number in range(done)]
         below: list[np.ndarray | None] = list(rows)
+        # Attention goes no farther than to the next layer.
+        attention = self._attention(done - 1, needed, finished=True) if done else None
         for number, work in enumerate(works, done):
             inputs = self.fetcher(_there(below[-1])) if below else ctx.features
             last = work is works[-1]
@@ -134,9 +137,12 @@ class LayerwiseInference:
             places = slice(None) if every else destinations - ctx.local_range[0]
             write = _Writer(ctx, out, places, destinations, head if last else None, below)
             write.answer = answer if last else as_they_are
-            self._layer(work, inputs, write)
+            left = None if last else self._attention(number, needed)
+            self._layer(work, inputs, write, AttentionStep(attention, left) if layers[number].carries else None)
+            attention = left
             if not last:
-                self.store.finish(number + 1, names[number])
+                beside = [] if attention is None else [name_of(layers[number])]
+                self.store.finish(number + 1, names[number], *beside)
                 self._forget(number, head, below, names)
                 below.append(out)
         return out
@@ -148,15 +154,22 @@ class LayerwiseInference:
         answers = len(needed[-1].destinations) * answered.itemsize * math.prod(answered.shape[1:])
         groups: dict[Any, list[LayerWork]] = {}
         for number in numbers:
-            work, shares = self._plan(number, needed[number], head, answers if number == numbers[-1] else None)
+            last = number == numbers[-1]
+            attention = sum(
+                kept_bytes(self.ctx.model.layers[each], needed[each], self.dtype.itemsize)
+                for each in range(max(0, number - 1), number + (not last))
+            )
+            work, shares = self._plan(number, needed[number], head, answers if last else None, attention)
             groups.setdefault((shares, *work.group) if shares else number, []).append(work)
         found = [with_shares(self.ctx, each) if isinstance(key, tuple) else each for key, each in groups.items()]
         return sorted((work for works in found for work in works), key=lambda work: work.number)
 
-    def _plan(self, number: int, needed: Needed, head: Head | None, answers: int | None) -> tuple[LayerWork, bool]:
+    def _plan(
+        self, number: int, needed: Needed, head: Head | None, answers: int | None, attention: int
+    ) -> tuple[LayerWork, bool]:
         """Plan layer `number` with rows alone, and say whether shares may be sent. Collective.
 
-        answers: bytes of answers, None where a layer follows.
+        answers: bytes of answers, None where a layer follows; attention: bytes of what layers leave at edges.
         """
         begun, ctx, size = time.perf_counter(), self.ctx, self.dtype.itemsize
         layers, (lists, _, destinations) = ctx.model.layers, needed
@@ -172,7 +185,7 @@ class LayerwiseInference:
         # At the same time in memory: rows of the layers below that are still read, projected rows, this layer's rows.
         columns = sum(widths) + (layers[number].out_dim if answers is None else 0)
         columns += form.width if form.form == PROJECTED else 0
-        held = self.own * columns * size + (answers or 0)
+        held = self.own * columns * size + (answers or 0) + attention
         chunks = self.chunks(f"layer {number + 1}", lists, destinations, each, held)
         source = self.source if lists is self.lists else ChunkSource(ctx, lists)
         values = self._like_rows(form.width) if form.form == PROJECTED else inputs
@@ -248,8 +261,15 @@ class LayerwiseInference:
         most = int(self.ctx.communicator.all_gather_rows(np.array([0 if self.store.on_disk else held])).max())
         return CHUNK_BYTES if self.limit is None else self.limit - most
 
-    def _layer(self, work: LayerWork, inputs: FeatureFetcher, write: _Writer) -> None:
-        """Compute a layer, whose input rows `inputs` holds. Collective."""
+    def _attention(self, number: int, needed: Sequence[Needed], finished: bool = False) -> KeptAttention | None:
+        """Make room for what layer `number` leaves at edges, or map it where it is `finished`. Local."""
+        layer = self.ctx.model.layers[number]
+        return KeptAttention.of(needed[number], layer, self.store, self.dtype, finished) if layer.carries else None
+
+    def _layer(
+        self, work: LayerWork, inputs: FeatureFetcher, write: _Writer, attention: AttentionStep | None = None
+    ) -> None:
+        """Compute a layer, whose input rows `inputs` holds, and where edges carry some `attention`. Collective."""
         begun, ctx, form = time.perf_counter() - work.seconds, self.ctx, work.form
         values = inputs
         # Each own row is multiplied once here, however many chunks and ranks read it.
@@ -263,9 +283,13 @@ class LayerwiseInference:
             for chunk, place in work:
                 with self.round():
                     feed = chunked.feed(chunk)
+                    if attention is not None and feed.block is not None:
+                        feed.block = attention.linked(feed.block, chunked.lists, chunk.destinations)
                     h = feed.forward(None, None)
                     if feed.block is not None and len(chunk.destinations):
                         write(place, feed.block, h)
+                        if attention is not None:
+                            attention.keep(place, feed.block)
                     # The next chunk reuses the buffers, so nothing of this one may still refer to them.
                     del feed, h
                 shown.advance(1)
@@ -300,14 +324,16 @@ class LayerwiseInference:
         return self.store.kept(f"layer-{number + 1}", self.own, width, self.dtype)
 
     def _forget(self, number: int, head: Head | None, below: list[np.ndarray | None], names: Sequence[str]) -> None:
-        """Drop the rows that layer `number` has read, unless the head reads them too. Collective."""
-        if keeps_all(head) or not below:
+        """Drop the rows that layer `number` has read, unless the head reads them too, and attention. Collective."""
+        if not below:
             return
         if self.store.on_disk:
             # A restart resumes at the newest layer that all ranks have, so this one stays until the next is everywhere.
             self.ctx.communicator.barrier()
-        below[-1] = None
-        self.store.drop(names[number - 1])
+        self.store.drop(name_of(self.ctx.model.layers[number - 1]))
+        if not keeps_all(head):
+            below[-1] = None
+            self.store.drop(names[number - 1])
 
     def _output_width(self, number: int, head: Head | None) -> int:
         return self.ctx.model.layers[number].out_dim if head is None else len(head.bias)

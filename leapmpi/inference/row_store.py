@@ -30,8 +30,8 @@ class RowStore:
         """Allocate `count` rows of `width`, not filled. Local."""
         return np.empty((count, width), dtype)
 
-    def finish(self, layers: int, name: str) -> None:
-        """Note that `layers` layers are done; the last one wrote `name`. Local."""
+    def finish(self, layers: int, name: str, *others: str) -> None:
+        """Note that `layers` layers are done; the last one wrote `name`, and with it the rows `others`. Local."""
 
     def drop(self, name: str) -> None:
         """Release the rows `name`, which are no longer needed. Local."""
@@ -86,12 +86,13 @@ class StagedRows(RowStore):
             raise explain(error, path) from error
         return self._mapped(path, count, width, dtype)
 
-    def finish(self, layers: int, name: str) -> None:
+    def finish(self, layers: int, name: str, *others: str) -> None:
         """Write the rows to disk, then note that they are there."""
         path = self._path(name)
         try:
-            with open(path, "rb+") as file:
-                os.fsync(file.fileno())
+            for each in (name, *others):
+                with open(self._path(each), "rb+") as file:
+                    os.fsync(file.fileno())
             self._layers = [*self._layers[: layers - 1], name]
             aside = self.folder / f"{_DONE}.new"
             with open(aside, "w", encoding="utf-8") as text:

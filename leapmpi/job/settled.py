@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
+from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import flattened
 from leapmpi.dataset.topology import Topology
@@ -17,6 +18,7 @@ from leapmpi.plan.chosen_strategy import Choice
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.schemas import STRATEGY_CHOICE
+from leapmpi.session.session import facts_of
 
 
 def settle(config: Config, world: World, loaded: Loaded, saved: SavedRun | None) -> tuple[Config, Choice | None]:
@@ -40,6 +42,7 @@ def settle(config: Config, world: World, loaded: Loaded, saved: SavedRun | None)
         name = first_of(config, loaded.dataset)
     if config.strategy.name == AUTO:
         config = config.replaced({"strategy.name": name}, "the strategy of auto")
+        world.on_all(lambda: check(facts_of(config, loaded.dataset)))
     return config, choice
 
 

@@ -111,6 +111,9 @@ class Layer(Weighted):
     heads = 1
     """Weights of attention per edge."""
 
+    carries = False
+    """Whether attention is mixed with that of the layer below, edge by edge (carried_attention.py)."""
+
     Options: type | None = None
     """Options of `--model-option`: a dataclass of fields made by `setting`, whose values are `self.options`."""
 

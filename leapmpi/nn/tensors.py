@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from leapmpi.nn.carried_attention import CarriedAttention
 from leapmpi.nn.kernels import csr, csr_torch
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.relation_groups import group_edges
@@ -149,6 +150,8 @@ class BlockTensors:
     """int64[n_dst]: the number of each destination's own row, where these are not the first rows."""
     sums: dict[tuple[type, torch.dtype], Tensor] | None = None
     """Sums of features by kind and type of layer, kept where several models read the same ones."""
+    attention: CarriedAttention | None = None
+    """The link by which layers that mix their attention with that of the layer below hand it on."""
 
     @property
     def n_src(self) -> int:
@@ -302,8 +305,7 @@ class PartialBlock:
     weights: EdgeWeights | None = None
     """As in a block."""
     sent: Tensor | None = None
-    """float[n_dst, sent_width]: numbers received from each destination, where the layer reads them and an edge starts
-    here."""
+    """float[n_dst, sent_width]: numbers of the destinations that edges from here reach, where the layer reads them."""
     relation: Tensor | None = None
     """As in a block."""
     relation_sum: Tensor | None = None

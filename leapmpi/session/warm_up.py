@@ -12,6 +12,7 @@ from leapmpi.config.schema import Config
 from leapmpi.engine.edge_features import set_dummy_features
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MicroBatch
+from leapmpi.nn.attention_links import with_links
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.sampling.block import Block
@@ -69,7 +70,7 @@ def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: l
     """Compute forward and backward, in training and evaluation, on placeholders for the rows of `blocks`. Local."""
     sampled, key = MicroBatch(roots, blocks, None), DrawKey(PRESAMPLE, ctx.seed, 0, 0)
     set_dummy_features(ctx, sampled)
-    tensors = sampled.on_device(ctx.device)
+    tensors = with_links(ctx.model.layers, sampled.on_device(ctx.device))
     features = ctx.dummy_rows(tensors[-1].n_src)
     if isinstance(features, TypedMatrix) and ctx.sampler.types is not None:
         # A user's module reads rows by the types of the block's relations.

@@ -14,6 +14,7 @@ ROLES = {"strategy.prepare_ranks": 1}
 LEARNED = {"features": False}
 TYPED = {"typed": True, "edge_weights": False}
 BY_ROOT = {"bounds_by_root": True}
+MIXED = {"model.name": "simple-hgn", "model.options": ["beta=0.05"]}
 REFUSED = [
     ({"strategy.memory_limit": "1G", "strategy.time_steps": "2"}, {}, "strategy.memory_limit: the limit chooses"),
     ({"train.early_stop": 2, "evaluate.every": 0}, {}, "train.early_stop: it counts evaluations"),
@@ -75,6 +76,21 @@ REFUSED = [
     ({}, {**BY_ROOT, "roots": "edges"}, "train.task: with bound=root"),
     ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are updated by Adam"),
     ({"train.loss": "mse"}, {"roots": "edges", "answers": "edges"}, "train.loss: mse is a loss of regressions"),
+    (
+        {**MIXED, "strategy.name": "hybrid"},
+        {"roots": "vertices"},
+        "model.options: beta mixes the attention of an edge in two layers, so",
+    ),
+    (
+        {**MIXED, "strategy.name": "leap", "strategy.remote": "partial"},
+        {"roots": "vertices"},
+        "model.options: beta mixes",
+    ),
+    (
+        {**MIXED, "strategy.name": "depcomm", "evaluate.fanout": "5,5"},
+        {},
+        "evaluate.fanout: beta mixes the attention of an edge in two layers, and samples differ",
+    ),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}
 IDLE = [
@@ -112,6 +128,19 @@ def test_what_is_refused_is_a_sentence(values, known, sentence):
 @pytest.mark.parametrize(("values", "known", "keys"), IDLE)
 def test_what_has_no_effect_is_named(values, known, keys):
     assert without_effect(facts(values, known)).keys() == keys
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {**MIXED, "strategy.name": "depcomm", "evaluate.fanout": "all"},
+        {**MIXED, "strategy.name": "auto"},
+        {"model.name": "simple-hgn", "model.options": ["beta=0.0", "heads=2"]},
+        {"model.name": "gat", "model.options": ["heads=2"]},
+    ],
+)
+def test_beta_is_refused_only_where_it_mixes(values):
+    check(facts(values, VERTICES))
 
 
 def test_each_row_is_tried_and_none_holds_by_default():

@@ -45,6 +45,7 @@ CASES = {
     **{f"typed; {form}": TYPED | {"model.name": "rgcn", "strategy.remote": form} for form in ("projected", "mixed")},
     **{f"typed; {name}": TYPED | {"model.name": "rsage", "strategy.name": name} for name in ("pull", "owner")},
     "typed; hybrid": TYPED | {"model.name": "rgcn", "strategy.name": "hybrid"} | FULL,
+    "typed; beta": TYPED | {"model.name": "simple-hgn", "model.options.beta": 0.5, "strategy.name": "depcomm"} | FULL,
     "typed; labor-0": TYPED | {"model.name": "rgcn", "sampling.sampler": "labor-0"},
     **{
         f"timed; {option}": {"sampling.sampler": "temporal", "sampling.options": [option]}

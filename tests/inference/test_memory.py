@@ -9,6 +9,7 @@ from leapmpi.comm.world import finish, start
 from leapmpi.config.schema import Config
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType
 from leapmpi.errors import ResourceError
 from leapmpi.exchange import layer_form
 from leapmpi.inference import layerwise
@@ -16,6 +17,7 @@ from leapmpi.inference.layerwise import LayerwiseInference
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.phase_timers import PhaseTimers
 from tests.support.allocations import Allocations
+from tests.support.typed_graphs import typed_graph
 
 VERTICES, DEGREE, CHUNK = 3000, 12, 2_000_000
 PER_VERTEX = 44
@@ -42,6 +44,15 @@ def world():
     finish(found)
 
 
+@pytest.fixture(scope="module")
+def typed_data(tmp_path_factory):
+    types = GraphTypes((VertexType("paper", VERTICES, 48, "float32"),), (Relation("paper", "cites", "paper"),), "paper")
+    graph = typed_graph(types, edges=VERTICES * DEGREE)
+    folder = tmp_path_factory.mktemp("memory") / "typed"
+    write_dataset(folder, graph, np.zeros(VERTICES, np.int32), 1, method="test", figures={}, seed=0)
+    return folder
+
+
 def loaded(data, world, name):
     values = {
         "data": str(data),
@@ -50,15 +61,16 @@ def loaded(data, world, name):
         "sampling.fanout": "2,2,2",
         **({"model.options.heads": 4} if name == "gat" else {}),
     }
-    if name == "gat":
-        values["model.options.heads"] = 4
+    if name == "simple-hgn":
+        full = {"strategy.name": "depcomm", "sampling.fanout": "all,all,all", "train.batch_size": "full"}
+        values |= {"model.options.heads": 8, "model.options.beta": 0.05, **full}
     config = Config.from_values(values)
     return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
 
 
-@pytest.mark.parametrize("name", ["sage", "gat", "deepgcn"])
-def test_no_more_is_allocated_than_is_said(name, data, world, monkeypatch):
-    found = loaded(data, world, name)
+@pytest.mark.parametrize("name", ["sage", "gat", "deepgcn", "simple-hgn"])
+def test_no_more_is_allocated_than_is_said(name, data, typed_data, world, monkeypatch):
+    found = loaded(typed_data if name == "simple-hgn" else data, world, name)
     monkeypatch.setattr(layerwise, "CHUNK_BYTES", CHUNK)
     monkeypatch.setattr(layer_form, "AT_ONCE_BYTES", 1 << 16)
     every = np.arange(VERTICES)

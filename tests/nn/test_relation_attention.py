@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from leapmpi.errors import ConfigError
+from leapmpi.nn.attention_links import with_links
 from leapmpi.nn.model import build_model
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
@@ -141,12 +142,16 @@ def dense_hgt(layer, block, h, types, below):
     return torch.stack(out)
 
 
-def dense_simple_hgn(layer, block, h, types, below):
-    """Lv et al. (2021), section 5: attention with edge types and itself, residual, rows of unit length."""
-    out = []
+def dense_simple_hgn(layer, block, h, types, below, carried=None, masks=None):
+    """Lv et al. (2021), section 5: attention with edge types and itself, residual, rows of unit length.
+
+    With `carried` (shares by destination's id, edge and head, of the layer below; then those of this one) equation 8:
+    masks apply to the softmax, before it is mixed.
+    """
+    out, beta, left = [], layer.options.beta, {}
     for i in range(block.n_dst):
         edges, heads = [(len(layer.types.relations), i, 1.0), *edges_of(layer, block, i)], []
-        width = layer.attend_source.shape[1]
+        width, first = layer.attend_source.shape[1], int(block.indptr[i]) + i
         for k in range(HEADS):
             w = layer.neighbour.weight[k * width : (k + 1) * width]
             score = [
@@ -159,12 +164,21 @@ def dense_simple_hgn(layer, block, h, types, below):
                 + np.log(weight)
                 for r, u, weight in edges
             ]
-            heads.append(sum(share * (w @ h[u]) for share, (_, u, _) in zip(softmax(score), edges, strict=True)))
+            shares = softmax(score)
+            if masks is not None:
+                shares = [share * masks[first + e, k] for e, share in enumerate(shares)]
+            if carried:
+                shares = [(1 - beta) * a + beta * b for a, b in zip(shares, carried[block.src[i], k], strict=True)]
+            left[block.src[i], k] = [share.detach() for share in shares]
+            heads.append(sum(share * (w @ h[u]) for share, (_, u, _) in zip(shares, edges, strict=True)))
         found = sum(heads) / HEADS if layer.last else torch.cat(heads)
         if layer.number > 1:
             found = found + (layer.residual.weight @ below[i] if layer.last else below[i])
         found = found + layer.bias
         out.append(found / found.norm() if layer.last else torch.where(found > 0, found, found.exp() - 1))
+    if carried is not None:
+        carried.clear()
+        carried.update(left)
     return torch.stack(out)
 
 
@@ -188,6 +202,42 @@ def test_outputs_and_gradients_are_those_of_the_papers_formula(name, norm, made,
     wanted = dense_model(name, model, graph, rows, blocks)
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
     assert_same_gradients(model, rows, found, wanted)
+
+
+@pytest.mark.parametrize("beta", [0.05, 0.5])
+@pytest.mark.parametrize("drops", [False, True])
+def test_attention_of_the_layer_below_is_mixed_as_in_the_papers_equation(
+    drops, beta, made, graph, rows, either_operations
+):
+    model = made("simple-hgn", 3, beta=beta, attention_dropout=0.3 * drops, norm="layer")
+    assert all(layer.carries and layer.shares is None for layer in model.layers)
+    blocks, key = drawn_blocks(graph, np.array([3, 0, 17, 39, 8]), 3, most=len(graph.indices)), KEY if drops else None
+    tensors = with_links(model.layers, [to_tensors(block) for block in blocks])
+    found = model(tensors, rows[blocks[-1].src], key)
+    types, h, carried = rows.types.numpy(), dense_inputs(model, graph, rows)[blocks[-1].src], {}
+    for layer, block, tensor in zip(model.layers, reversed(blocks), reversed(tensors), strict=True):
+        edges = len(tensor.edges_with_self.indices)
+        masks = layer.dropped(tensor, torch.ones(edges, HEADS, dtype=torch.float64), tensor.known_original, key)
+        h = dense_simple_hgn(layer, block, dense_norm(layer, block, h, types), types, h, carried, masks)
+    torch.testing.assert_close(found, h, rtol=1e-12, atol=1e-12)
+    assert_same_gradients(model, rows, found, h)
+    assert all(tensor.attention.values is None for tensor in tensors)
+    # Another pass over the same blocks gives the same bits, and beta changes some.
+    assert torch.equal(model(tensors, rows[blocks[-1].src], key), found)
+    assert not torch.allclose(
+        made("simple-hgn", 3, attention_dropout=0.3 * drops, norm="layer")(tensors, rows[blocks[-1].src], key), found
+    )
+
+
+def test_blocks_whose_edges_differ_are_not_linked(made, graph, rows):
+    model = made("simple-hgn", beta=0.05)
+    blocks = [to_tensors(block) for block in drawn_blocks(graph, np.arange(30), 2, most=1)]
+    with pytest.raises(ConfigError, match="reads all edges in every layer; train by depcomm"):
+        model(blocks, rows[blocks[-1].src_original.numpy()])
+    with pytest.raises(AssertionError, match="holds all edges of a destination"):
+        with_links(model.layers, [to_tensors(drawn_blocks(graph, np.arange(30), 1)[0]), blocks[1]])
+    unlinked = [replace(block) for block in blocks]
+    assert with_links(made("simple-hgn").layers, unlinked) == unlinked
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -296,6 +346,8 @@ def test_shares_of_any_owners_combine_to_the_layer(name, drops, made, graph, row
         ("rgat", {"heads": 4}, "must be a multiple of --model-option heads"),
         ("rgat", {"norm": "batch"}, "give --norm layer"),
         ("hgt", {"heads": 4}, "must be a multiple of --model-option heads"),
+        ("simple-hgn", {"beta": 1}, "beta: 1.0 is too large; it must be less than 1"),
+        ("simple-hgn", {"beta": -0.1}, "beta: -0.1 is too small"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(model, changes, message, model_config):

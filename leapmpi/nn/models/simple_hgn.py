@@ -1,19 +1,26 @@
 """Simple-HGN. Lv et al., "Are we really making much progress? Revisiting, benchmarking, and refining heterogeneous
-graph neural networks" (KDD 2021), section 5, without its residual of attention.
+graph neural networks" (KDD 2021), section 5.
 
     score_uv = LeakyReLU_0.2( a_source . W h_u + a_target . W h_v + a_edge . W_edge r_relation(uv) )
+    alpha_uv = (1 - beta) softmax(score)_uv + beta alpha_uv of the layer below
     h'_v = ELU( sum_u alpha W h_u + residual h_v + b )
 
-alpha is the softmax over all in-neighbours of v and v itself, each head by its columns. A learned row r of 64 columns
+The softmax is over all in-neighbours of v and v itself, each head by its columns. A learned row r of 64 columns
 stands for each relation, and one more for the edge of a vertex to itself. The first layer has no residual. The last one
-averages heads, and divides rows by their length. The residual of attention (equation 8) would read scores that the same
-edge has in the layer below; samples differ from layer to layer, so beta is 0.
+averages heads, and divides rows by their length.
+
+The residual of attention (equation 8) is that of the authors' code. What the layer below gives is mixed already, passes
+no gradient, and has its dropout: the softmax is dropped out before it is mixed. The edge of a vertex to itself has its
+own too. The first layer mixes nothing. The last layer mixes as all others do: it has as many heads. (The authors' has
+one for classes of vertices, which does not mix; for links theirs mixes too.) Samples differ from layer to layer, so
+that beta > 0 serves full batches by owners of whole lists alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,6 +29,7 @@ from torch import Tensor, nn
 
 from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
+from leapmpi.errors import ConfigError
 from leapmpi.nn.aggregate import rows_by_edge, softmax_of, softmax_share, weighted_sum
 from leapmpi.nn.dropout import DropoutKey, drop_edges, with_seed
 from leapmpi.nn.gemm import product
@@ -47,6 +55,9 @@ EDGE_WIDTH = 64
 @dataclass(frozen=True)
 class Options(GATOptions):
     unit_rows: bool = setting(True, "divide output rows by their length; say false to predict numbers")
+    beta: float = setting(
+        0.0, "share of the attention of the layer below in that of an edge; with --strategy depcomm", least=0, below=1
+    )
 
 
 class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
@@ -62,6 +73,7 @@ class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last, schema=schema)
         self.heads, self.attention_dropout = self.options.heads, self.options.attention_dropout
+        self.carries = self.options.beta > 0
         width = out_dim if last else out_dim // self.heads
         if number > 1:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
@@ -91,8 +103,13 @@ class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
         return self.neighbour(x)
 
     @property
-    def shares(self) -> ShareForm:
-        """Means by the softmax over an owner's edges and the logarithms of its sums; destinations send scores first."""
+    def shares(self) -> ShareForm | None:
+        """Means by the softmax over an owner's edges and the logarithms of its sums; destinations send scores first.
+
+        None with beta, which reads the whole attention of a destination.
+        """
+        if self.carries:
+            return None
         heads, width = self.heads, self.rows.source_width
         return ShareForm(
             attention(heads), heads + width, self.partial, lambda _, rows: (None, rows[:, heads:]),
@@ -103,7 +120,27 @@ class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
         """Apply the attention of destinations to their in-neighbours and themselves: float[n_dst, heads x width]."""
         z, read = dense(z), without_pruned(block, self.place_of)
         share = softmax_of(read.edges_with_self, self.scores(read, z, self.targets(z[: block.n_dst])))
-        return weighted_sum(read.edges_with_self, z, self.dropped(read, share, block.known_original, key))
+        share = self.dropped(read, share, block.known_original, key)
+        return weighted_sum(read.edges_with_self, z, self.mixed(block, read, share) if self.carries else share)
+
+    def mixed(self, block: BlockTensors, read: BlockTensors, share: Tensor) -> Tensor:
+        """Mix the `share` of each edge of `read`, float[edges_with_self, heads], with that in the layer below.
+
+        `block` has the edges that the layer does not read too. The result is left for the layer above. Raises
+        ConfigError where layers are not linked.
+        """
+        carried, beta = block.attention, self.options.beta
+        if carried is None:
+            raise ConfigError(f"model.options: beta={beta:g} reads all edges in every layer; train by depcomm")
+        edges = len(block.edges_with_self.indices)
+        below, places = carried.take(edges), None
+        if read is not block:
+            known = torch.isin(relation_of(block), torch.tensor(list(self.place_of), device=share.device))
+            places = block.values_with_self(known.new_ones(block.n_dst), known).nonzero().squeeze(1)
+        if below is not None:
+            share = (1 - beta) * share + beta * (below if places is None else below[places])
+        carried.leave(share if places is None else share.new_zeros(edges, self.heads).index_copy_(0, places, share))
+        return share
 
     def partial(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """Compute the share of this rank's rows in the attention of each destination, float[n_dst, heads + width]."""
@@ -181,10 +218,17 @@ def _by_head(z: Tensor, weight: Tensor) -> Tensor:
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, *, schema: TypedSchema) -> Model:
     """Build a Simple-HGN of `layers` layers; `in_dim` is the width of the input layer.
 
-    Raises ConfigError when the heads do not divide the hidden width.
+    Raises ConfigError when the heads do not divide the hidden width, or a layer lacks edges that beta would mix.
     """
     check_heads(config, layers - 1, Options)
-    return stack(partial(SimpleHGNLayer, schema=schema), config, layers, in_dim, out_dim)
+    model = stack(partial(SimpleHGNLayer, schema=schema), config, layers, in_dim, out_dim)
+    for below, layer in pairwise(schema.layers):
+        if model.layers[0].carries and not set(layer.relations) <= set(below.relations):
+            raise ConfigError(
+                "model.options: beta mixes the attention of an edge in two layers, and --relation-fanout leaves a "
+                "relation out of the lower one alone; leave it out of all hops, or leave beta out"
+            )
+    return model
 
 
 MEMBER = ModelMember(build, Options, typed=True, reads=("hidden",), has=("residual",))

@@ -1,0 +1,108 @@
+"""Attention that a layer leaves at the edges of this rank's destinations, in chunks, for the layer above."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from leapmpi.exchange.own_lists import OwnLists
+from leapmpi.inference.chunks import Needed
+from leapmpi.inference.row_store import RowStore
+from leapmpi.nn.carried_attention import CarriedAttention
+from leapmpi.nn.layer import Layer
+from leapmpi.nn.tensors import BlockTensors
+from leapmpi.sampling.block import indptr_of
+
+
+class KeptAttention:
+    """The attention of all edges of the destinations of one layer on this rank, in the rows of a store.
+
+    rows: float[edges, heads], destination by destination: first the edge to itself, then its list.
+    """
+
+    def __init__(self, needed: Needed, rows: np.ndarray) -> None:
+        self.needed, self.rows = needed, rows
+        self._indptr = indptr_of(edge_counts(needed.lists, needed.destinations))
+
+    @classmethod
+    def of(cls, needed: Needed, layer: Layer, store: RowStore, dtype: np.dtype, finished: bool) -> KeptAttention:
+        """Allocate the rows that `layer` fills in, or map those that an earlier start has `finished`. Local."""
+        count = int(edge_counts(needed.lists, needed.destinations).sum())
+        given = name_of(layer), count, layer.heads, dtype
+        return cls(needed, store.kept(*given) if finished else store.rows(*given))
+
+    def write(self, place: slice, values: np.ndarray) -> None:
+        """Write the attention of the edges of destinations number `place`, float[edges, heads]."""
+        self.rows[self._indptr[place.start] : self._indptr[place.stop]] = values
+
+    def read(self, lists: OwnLists, destinations: np.ndarray) -> np.ndarray:
+        """Return the attention of the edges that `lists` hold of `destinations`: float[edges, heads], own ones first.
+
+        destinations: int64[n], some of this layer's, whose edges in `lists` are in this layer's lists too.
+        """
+        places = np.searchsorted(self.needed.destinations, destinations)
+        counts = edge_counts(self.needed.lists, destinations)
+        found = _runs(self._indptr[places], counts)
+        below, numbers = self.needed.lists.topology, self.needed.lists.numbers(destinations)
+        above, wanted = lists.topology, edge_counts(lists, destinations)
+        if not np.array_equal(counts, wanted):
+            # The lists above lack some relations. A relation has all its edges there, or none.
+            assert below.relation is not None, "only lists of typed graphs differ"
+            assert above.relation is not None, "they are of the same graph"
+            read = np.unique(above.relation[_runs(above.indptr[lists.numbers(destinations)], wanted - 1)])
+            others = np.delete(np.arange(len(found)), indptr_of(counts)[:-1])
+            kept = np.ones(len(found), bool)
+            kept[others] = np.isin(below.relation[_runs(below.indptr[numbers], counts - 1)], read)
+            found = found[kept]
+        assert len(found) == wanted.sum(), "an edge is in the lists of the layer below too"
+        return self.rows[found]
+
+
+@dataclass(frozen=True)
+class AttentionStep:
+    """The attention that one layer reads, None for the first layer, and what it leaves, None where nothing reads it."""
+
+    below: KeptAttention | None
+    own: KeptAttention | None
+
+    def linked(self, block: BlockTensors, lists: OwnLists, destinations: np.ndarray) -> BlockTensors:
+        """Return the `block` of `destinations` with the attention of its edges in the layer below. Local."""
+        below = None
+        if self.below is not None:
+            values = torch.from_numpy(self.below.read(lists, destinations)).to(block.edges.indptr.device)
+            below = CarriedAttention(None, None, True)
+            below.leave(values)
+        return replace(block, attention=CarriedAttention(below, None, self.own is not None))
+
+    def keep(self, place: slice, block: BlockTensors) -> None:
+        """Keep what the layer has left at the edges of `block`, that of destinations number `place`. Local."""
+        assert block.attention is not None, "`linked` has made it"
+        if self.own is not None and block.attention.values is not None:
+            self.own.write(place, block.attention.values.cpu().numpy())
+
+
+def name_of(layer: Layer) -> str:
+    """Return the name of the rows of the attention that `layer` leaves."""
+    return f"attention-{layer.number}"
+
+
+def edge_counts(lists: OwnLists, destinations: np.ndarray) -> np.ndarray:
+    """Return how many edges `lists` hold of each of `destinations` (int64[n], of this rank), its own one too."""
+    numbers, indptr = lists.numbers(destinations), lists.topology.indptr
+    return indptr[numbers + 1] - indptr[numbers] + 1
+
+
+def kept_bytes(layer: Layer, needed: Needed, size: int) -> int:
+    """Return the bytes of KeptAttention of `layer`, with floats of `size` bytes; 0 where it leaves none."""
+    if not layer.carries:
+        return 0
+    edges = int(edge_counts(needed.lists, needed.destinations).sum())
+    return edges * layer.heads * size + 8 * (len(needed.destinations) + 1)
+
+
+def _runs(begin: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the numbers of runs one after the other: begin[i] to begin[i] + counts[i] (exclusive)."""
+    first = np.cumsum(counts) - counts
+    return np.repeat(begin - first, counts) + np.arange(counts.sum())
