@@ -9,11 +9,11 @@ The softmax is over all in-neighbours of v and v itself, each head by its column
 stands for each relation, and one more for the edge of a vertex to itself. The first layer has no residual. The last one
 averages heads, and divides rows by their length.
 
-The residual of attention (equation 8) is that of the authors' code. What the layer below gives is mixed already, passes
-no gradient, and has its dropout: the softmax is dropped out before it is mixed. The edge of a vertex to itself has its
-own too. The first layer mixes nothing. The last layer mixes as all others do: it has as many heads. (The authors' has
-one for classes of vertices, which does not mix; for links theirs mixes too.) Samples differ from layer to layer, so
-that beta > 0 serves full batches by owners of whole lists alone.
+The residual of attention (equation 8) follows the authors' code. The attention of the layer below is mixed already, passes
+no gradient, and has its dropout: a softmax is dropped out before it is mixed. The edge of a vertex to itself is mixed
+too. The first layer mixes nothing. The last layer mixes as all others do, since it has as many heads; the authors' has
+one head for classes of vertices, and does not mix. Samples differ from layer to layer, so beta > 0 is for full batches
+whose owners hold whole lists.
 """
 
 from __future__ import annotations
