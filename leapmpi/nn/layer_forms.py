@@ -102,8 +102,8 @@ class ShareForm:
     """Shares of a layer's aggregate, computed by the owners of sources.
 
     partial: the share of rows float[n_src, in] before prefix, laid out as `layout` says: float[n_dst, width] for sums;
-    separate self parts, those of `block.local`, follow. parts: int64[n_dst], how many in-neighbours were drawn, and the
-    matrix of combined shares -> the `own` and `neighbours` of `Layer.finish`.
+    separate self parts, those of `block.local`, follow. With `begin`, it reads `block.begun`. parts: int64[n_dst], how
+    many in-neighbours were drawn, and the matrix of combined shares -> the `own` and `neighbours` of `Layer.finish`.
     """
 
     layout: PartialForm
@@ -124,8 +124,21 @@ class ShareForm:
     project_sent: Callable[[Rows, Tensor], Tensor] | None = None
     """Rows after prefix and their original ids -> what they send as destinations, float[rows, sent_width]."""
 
+    begin: Callable[[PartialBlock, Rows, DropoutKey | None], tuple[Tensor, ...]] | None = None
+    """What `partial` makes shares of, where a softmax is over edges of several owners.
+
+    The last tensor has the logarithms of the sums of exponentials of `block.incomplete`. Totals over all owners return
+    before shares are computed, so that these are normalised.
+    """
+    log_width: int = 0
+    """Columns of these logarithms, 0 without `begin`."""
+
+    reads_own: bool = True
+    """Whether shares read the own rows of destinations, `PartialBlock.local`."""
     added: Callable[[BlockTensors, Tensor], Tensor] | None = None
     """The block of the destinations and `neighbours` of `Layer.finish` -> these with terms that no owner computes."""
+    added_by_edges: bool = True
+    """Whether `added` reads edges."""
 
     def combined(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """Take `own` and `neighbours` of `Layer.finish` from the combined matrix; `sampled` int64[n_dst]."""

@@ -6,7 +6,7 @@ for each destination that has drawn from them, not once for each edge, where sum
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -75,12 +75,17 @@ class ReadEdges:
             runs += [place] * len(ends)
         return Edges(edges.indptr.new_tensor(begins), edges.indices, edges.sources), edges.indptr.new_tensor(runs)
 
-    def cells(self, relations: int) -> Tensor:
-        """Return int64[groups]: the cell of each in a table of destinations by the `relations` of the layer."""
+    def cells(self, columns: int, column: Sequence[int]) -> Tensor:
+        """Return int64[groups]: the cell of each in a table of destinations by `columns`; `column` of each relation."""
         sizes = [end - first for first, end in pairwise(self.groups.bounds)]
         destination = self.groups.destination
-        place, count = destination.new_tensor(self.places), destination.new_tensor(sizes)
-        return destination * relations + place.repeat_interleave(count, output_size=len(destination))
+        place, count = destination.new_tensor(column), destination.new_tensor(sizes)
+        return destination * columns + place.repeat_interleave(count, output_size=len(destination))
+
+    def groups_of(self, edges: Tensor) -> Tensor:
+        """Return the groups of `edges`, int64[k] by their numbers in the block."""
+        numbers = torch.empty_like(self.groups.order).index_copy_(0, self.groups.order, self.groups.edges.numbers)
+        return numbers.index_select(0, edges)
 
     def terms(self, x: Tensor, weights: Tensor) -> Tensor:
         """Multiply the row of each edge's destination by the row of weights of its relation: float[edges, heads].
@@ -89,7 +94,7 @@ class ReadEdges:
         """
         relations, heads = weights.shape[:2]
         table = product(x, weights.flatten(0, 1)).view(-1, heads)
-        return repeated(self.groups.edges, table.index_select(0, self.cells(relations)))
+        return repeated(self.groups.edges, table.index_select(0, self.cells(relations, self.places)))
 
     def weighted(self, score: Tensor) -> Tensor:
         """Add to scores float[edges, heads] what makes their exponentials those of all in-neighbours, estimated."""
@@ -98,6 +103,10 @@ class ReadEdges:
     def softmax_within(self, score: Tensor) -> Tensor:
         """Take the softmax of scores float[edges, heads] over the edges of a destination and relation."""
         return softmax_of(self.groups.edges, self.weighted(score))
+
+    def share_within(self, score: Tensor) -> tuple[Tensor, Tensor]:
+        """Do `softmax_within`, and add the logarithms of `softmax_share` of all groups."""
+        return softmax_share(self.groups.edges, self.weighted(score))
 
     def softmax_across(self, score: Tensor) -> Tensor:
         """Take the softmax of scores float[edges, heads] over all edges of a destination."""

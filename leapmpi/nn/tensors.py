@@ -302,15 +302,17 @@ class PartialBlock:
     weights: EdgeWeights | None = None
     """As in a block."""
     sent: Tensor | None = None
-    """float[n_dst, sent_width]: numbers received from each destination, where the layer reads them and an edge starts
-    here."""
+    """float[n_dst, sent_width]: numbers received from destinations with an edge here, where the layer reads them."""
     relation: Tensor | None = None
     """As in a block."""
     relation_sum: Tensor | None = None
-    """float64[edges], with relations: the number, or the sum of the sampler's weights, of the sampled edges of the same
-    destination and relation, on all ranks together."""
+    """float64[edges], with relations: the number, or sum of weights, of a destination's and relation's on all ranks."""
     dst_original: Tensor | None = None
     """int64[n_dst]: original ids of the destinations, where the layer's masks read them."""
+    incomplete: Tensor | None = None
+    """int64[k], for `ShareForm.begin`: the first edge here of each destination and relation with others elsewhere."""
+    begun: tuple[Tensor, ...] = ()
+    """What that has computed, then logarithms over all ranks, float[k, log_width]."""
 
     @property
     def n_src(self) -> int:

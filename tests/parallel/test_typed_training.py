@@ -89,6 +89,9 @@ FEW = {
         ("rgcn", "timed in turn", "partial", "leap", BOUNDS),
         ("rsage", "timed in blocks", "projected", "pull", BOUNDS),
         ("rgat", "in turn", "projected", "leap", {}),
+        ("rgat", "in turn", "partial", "leap", {}),
+        ("rgat", "in blocks", "partial", "pull", SHARDED),
+        ("rgat", "in turn", "partial", "ring", KEPT),
         ("rgat across", "in blocks", "raw", "owner", {}),
         ("rgat", "in turn", "auto", "hybrid", {}),
         ("hgt", "in turn", "projected", "ring", {}),
@@ -109,6 +112,8 @@ FEW = {
         ("rgcn bases", "timed in turn", "raw", "pull", BOUNDS),
         ("rgcn", "timed in blocks", "partial", "ring", BOUNDS),
         ("rgat", "in turn", "auto", "owner", {}),
+        ("rgat", "timed in blocks", "partial", "pull", BOUNDS),
+        ("rgat", "in turn", "partial", "leap", SHARDED),
         ("rgat across", "timed in turn", "projected", "leap", BOUNDS),
         ("rgat", "in blocks", "raw", "depcomm", KEPT),
         ("hgt", "in blocks", "raw", "pull", {}),
@@ -129,6 +134,9 @@ FEW = {
         ("rsage", "timed in turn", "partial", "pull", BOUNDS),
         ("rgcn blocks", "timed in turn", "projected", "leap", BOUNDS),
         ("rgat", "in turn", "projected", "ring", {}),
+        ("rgat", "in turn", "partial", "pull", {}),
+        ("rgat", "in blocks", "partial", "leap", SHARDED),
+        ("rgat", "timed in turn", "partial", "ring", BOUNDS),
         ("rgat across", "in turn", "auto", "hybrid", KEPT),
         ("rgat across", "in blocks", "projected", "pull", SHARDED),
         ("hgt", "in turn", "projected", "leap", SHARDED),
@@ -149,8 +157,7 @@ SOAKS = "LEAPMPI_SOAK" in os.environ
 """Whether all that goes together is tried."""
 
 FORMS = {
-    "rgat": ("raw", "projected"),
-    **dict.fromkeys(("rgat across", "hgt", "simple-hgn"), ("raw", "projected", "partial")),
+    **dict.fromkeys(("rgat", "rgat across", "hgt", "simple-hgn"), ("raw", "projected", "partial")),
 }
 """Of models that not all serve."""
 PRODUCT = [(*each, {}) for each in product(MODELS, PARTS, REMOTE, STRATEGIES) if each[3] != "hybrid"]

@@ -22,8 +22,9 @@ from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
-from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder, destinations_of
 from leapmpi.exchange.read_columns import expected_share
+from leapmpi.exchange.split_softmax import SplitGroups, SplitSoftmax
 from leapmpi.exchange.stage import Route
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import ShareForm
@@ -55,7 +56,7 @@ class Partial(ComputedRowsMode):
 
     def __init__(self, ctx: RankContext) -> None:
         super().__init__(ctx)
-        self.named = NamedDestinations(ctx)
+        self.named = NamedDestinations(ctx, self.shares.reads_own)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
@@ -107,6 +108,7 @@ class Partial(ComputedRowsMode):
         for micro_batch in minibatch.micro_batches:
             block = micro_batch.first_block
             found = self._requests(block)
+            total += self._split_groups(block).remote(self.ctx.rank) * 4 * self.shares.log_width * size
             total += len(found.positions) * row + int(self.named.naming_bytes(block, found.pairs).sum())
             if sent:
                 home = home_of(block.dst, self.ctx.rank_offsets)
@@ -127,6 +129,9 @@ class Partial(ComputedRowsMode):
         if self.shares.sent_width:
             # Numbers that destinations send, and their exchange.
             numbers += 4 * named
+        if self.shares.log_width:
+            # Groups by owner, and those of others with their edges.
+            numbers += 4 * len(self._split_groups(block).groups)
         return edges + NUMBER * numbers
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
@@ -149,10 +154,22 @@ class Partial(ComputedRowsMode):
                 share.block = self._with_names(share.block, np.concatenate((block.dst, foreign)), first)
         features = partial(share.rows, ctx.features, ctx.scatters)
         named = block.dst, foreign
-        own = None if self.shares.added is None else to_tensors(block, ctx.device)
+        own = softmax = None
+        if self.shares.added is not None:
+            read = to_tensors if self.shares.added_by_edges else destinations_of
+            own = read(block, ctx.device)
+        if self.shares.log_width:
+            wanted = self._split_groups(block)
+            softmax = SplitSoftmax(ctx, self.shares.log_width, wanted, share.block, foreign_counts)
         return PartialFeed(
-            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, None, named, own
+            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, None, named, own, softmax
         )
+
+    def _split_groups(self, block: Block) -> SplitGroups:
+        """List the groups of `block` whose softmax needs several owners; none where the layer takes no such. Local."""
+        if self.shares.log_width:
+            return SplitGroups.of(block, self.ctx.rank_offsets)
+        return SplitGroups(np.empty(0, np.int64), np.zeros(self.ctx.ranks, np.int64), 0)
 
     def _with_names(self, share: PartialBlock, destinations: np.ndarray, first: SentFirst) -> PartialBlock:
         """Add the original ids of `destinations` (int64[n], ids), which masks of attention read. Collective.
