@@ -37,6 +37,7 @@ from leapmpi.training.feature_cache import FeatureCache
 from leapmpi.training.optimizer import Optimizer
 from tests.support.equality import here
 from tests.support.launch import PROJECT
+from tests.support.traffic import expected_traffic
 from tests.support.typed_models import whole_graph
 
 PARTS = {"in turn": lambda n: np.arange(n) % 4, "in blocks": lambda n: np.arange(n) * 4 // n}
@@ -222,6 +223,25 @@ def trained(config, world):
         rows = learned.gathered(communicator).get(ROWS)
         found.append((sum(world.comm.allgather(loss)), gradients, by_vertex, rows))
     return found
+
+
+@pytest.mark.parametrize("model", ["rgat", "rgat across", "rgcn"])
+def test_shares_send_the_bytes_that_are_counted_by_hand(model, base, world):
+    values = {"data": str(base / "in turn"), **MODELS[model], **REMOTE["partial"], **STRATEGIES["leap"]}
+    config = Config.from_values(SETTINGS).replaced(values)
+    loaded = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
+    ctx, engine = loaded.ctx, Engine(loaded.ctx, config.strategy)
+    FeatureCache(config, world, loaded, engine).choose()
+    batch = ctx.sampler.batches(loaded.dataset.splits.train, 3, 0, 20)[0]
+    minibatch = engine.plan(batch if world.rank == 0 else None, 0, 0)
+    wanted = expected_traffic(minibatch, loaded, engine)
+    ctx.communicator.byte_counters.take()
+    engine.fetch(minibatch)
+    engine.forward_backward(minibatch)
+    counted_bytes, rows = ctx.communicator.byte_counters.take()
+    found = counted_bytes | rows
+    for kind in ("ids", "activations", "remote", "local"):
+        assert found[kind] == wanted[kind], kind
 
 
 def test_the_time_of_typed_blocks_is_measured(base, world):

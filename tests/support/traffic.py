@@ -287,7 +287,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             for i in range(block.n_dst)
             for vertex in block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]
         }
-        of_itself = {(int(home[block.src[i]]), i) for i in range(block.n_dst)}
+        of_itself = {(int(home[block.src[i]]), i) for i in range(block.n_dst) if layer.shares.reads_own}
         needs = of_neighbours | of_itself
         asked = [owner for owner, _ in needs if owner != communicator.rank]
         # A sum holds the self part; beside a maximum it is a row of its own.
@@ -319,10 +319,25 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
                 # Masks read original ids, which only homes know.
                 counts["ids"] += 8 * given
             counts["control"] += _header(communicator)
+        if layer.shares.log_width:
+            # Owners of part of a softmax send a logarithm, and receive that of the whole; gradients go back alike.
+            wanted = [owner for owner in _owners_of_split_softmaxes(block, home) if owner != communicator.rank]
+            numbers = _there_and_back(wanted, communicator) * layer.shares.log_width
+            counts["activations"] += 2 * numbers * layer.bias.element_size()
         # Rows at home are read for the destinations of all ranks.
-        everyone = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
+        read = block.src if layer.shares.reads_own else block.src[block.indices]
+        everyone = {int(vertex) for src in communicator.comm.allgather(read) for vertex in src}
         counts["local"] += sum(home[vertex] == communicator.rank for vertex in everyone)
     return counts
+
+
+def _owners_of_split_softmaxes(block, home: np.ndarray) -> list[int]:
+    """The owners of edges of each destination and relation that has several of them."""
+    owners: dict[tuple[int, int], set[int]] = defaultdict(set)
+    of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+    for i, relation, vertex in zip(of_edge, block.relation, block.src[block.indices], strict=True):
+        owners[int(i), int(relation)].add(int(home[vertex]))
+    return [owner for found in owners.values() if len(found) > 1 for owner in found]
 
 
 def _homes_of(block, i: int, home: np.ndarray) -> list[int]:
