@@ -26,13 +26,14 @@ _NO_WEIGHT = np.empty(0, np.float32)
 
 
 @compiled
-def _split(indptr, relation, weight, owner, ranks, owners, groups):
+def _split(indptr, relation, weight, owner, home, ranks, owners, groups):
     """Write an owner and the number of a group for each group that is split among owners.
 
-    Returns how many were written, and the number of groups. Sums are added up as owners do it, to the same bits.
+    Returns how many were written, the number of groups, and how many parts of any groups are away from the `home` of
+    their destination. Sums are added up as owners do it, to the same bits.
     """
     sums, last = np.zeros(ranks), np.full(ranks, -1)
-    found = count = 0
+    found = count = away = 0
     for i in range(len(indptr) - 1):
         begin = indptr[i]
         while begin < indptr[i + 1]:
@@ -47,17 +48,18 @@ def _split(indptr, relation, weight, owner, ranks, owners, groups):
             for e in range(begin, end):
                 if last[owner[e]] == begin:
                     last[owner[e]] = -1
+                    away += owner[e] != home[i]
                     if sums[owner[e]] != total:
                         owners[found], groups[found] = owner[e], count
                         found += 1
             count += found > first
             begin = end
-    return found, count
+    return found, count, away
 
 
 @compiled
-def _incomplete(indptr, relation, weight, relation_sum, destinations, edges):
-    """Write the destination and the first edge of each group whose edges do not add up to `relation_sum`."""
+def _find_runs(indptr, relation, weight, relation_sum, destinations, edges, incomplete):
+    """Write the destination and first edge of each group, and whether its edges do not add up to `relation_sum`."""
     found = 0
     for i in range(len(indptr) - 1):
         begin = indptr[i]
@@ -66,9 +68,8 @@ def _incomplete(indptr, relation, weight, relation_sum, destinations, edges):
             while end < indptr[i + 1] and relation[end] == relation[begin]:
                 total += np.float64(weight[end]) if len(weight) else 1.0
                 end += 1
-            if total != relation_sum[begin]:
-                destinations[found], edges[found] = i, begin
-                found += 1
+            destinations[found], edges[found], incomplete[found] = i, begin, total != relation_sum[begin]
+            found += 1
             begin = end
     return found
 
@@ -78,42 +79,71 @@ class SplitGroups:
     """The groups of a block that are split among owners, numbered by destination, then relation.
 
     groups: int64[k], by owner, those of which it has edges; counts: int64[ranks], of each owner; total: their number.
+    away: the number of parts, of all groups, at owners that do not own the destination.
     """
 
     groups: np.ndarray
     counts: np.ndarray
     total: int
+    away: int
 
     @classmethod
     def of(cls, block: Block, rank_offsets: np.ndarray) -> SplitGroups:
         """Find the split groups of `block`. Local."""
         ranks, owners, groups = len(rank_offsets) - 1, *np.empty((2, block.edges), np.int64)
         weight = _NO_WEIGHT if block.weight is None else block.weight
-        home = home_of(block.neighbours, rank_offsets)
-        found, total = _split(block.indptr, block.relation, weight, home, ranks, owners, groups)
+        homes = home_of(block.neighbours, rank_offsets), home_of(block.dst, rank_offsets)
+        found, total, away = _split(block.indptr, block.relation, weight, *homes, ranks, owners, groups)
         order = np.argsort(owners[:found], kind="stable")
-        return cls(groups[:found][order], np.bincount(owners[:found], minlength=ranks).astype(np.int64), total)
+        return cls(groups[:found][order], np.bincount(owners[:found], minlength=ranks).astype(np.int64), total, away)
 
     def remote(self, rank: int) -> int:
         """Count the groups at owners other than `rank`."""
         return len(self.groups) - int(self.counts[rank])
 
 
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The groups of which a rank has edges, by destination, then relation.
+
+    int64[runs]: destinations; edges, the first one of each; relations. incomplete: int64[k], the runs of groups of
+    which other ranks have edges too.
+    """
+
+    destinations: np.ndarray
+    edges: np.ndarray
+    relations: np.ndarray
+    incomplete: np.ndarray
+
+    @classmethod
+    def of(cls, block: PartialBlock) -> Runs:
+        """Find the runs of `block`. Local."""
+        assert block.relation is not None, "softmaxes within relations are those of typed graphs"
+        assert block.relation_sum is not None, "relations come with their sums"
+        indptr, relation, total = (e.cpu().numpy() for e in (block.edges.indptr, block.relation, block.relation_sum))
+        weight = _NO_WEIGHT if block.weight is None else block.weight.cpu().numpy()
+        (destinations, edges), incomplete = np.empty((2, len(relation)), np.int64), np.empty(len(relation), np.bool_)
+        count = _find_runs(indptr, relation, weight, total, destinations, edges, incomplete)
+        edges = edges[:count].copy()
+        return cls(destinations[:count].copy(), edges, relation[edges], np.flatnonzero(incomplete[:count]))
+
+
 class SplitSoftmax:
     """The exchange of logarithms of `width` columns: from owners to the rank of a destination, and totals back."""
 
-    def __init__(self, ctx: RankContext, width: int, wanted: SplitGroups, block: PartialBlock, named: np.ndarray):
-        """Take `wanted` of this rank's block, and `block` of its rows: its own destinations, then others' by rank.
+    def __init__(
+        self, ctx: RankContext, width: int, wanted: SplitGroups, runs: Runs, destinations: int, named: np.ndarray
+    ) -> None:
+        """Take `wanted` of this rank's block of so many `destinations`, and `runs` of these, then of others' by rank.
 
         named: int64[ranks], how many destinations each rank has named here.
         """
-        destinations, self.edges = _first_edges(block)
-        starts = block.n_dst - int(named.sum()) + indptr_of(named)
-        bounds = np.searchsorted(destinations, starts)
+        bounds = np.searchsorted(runs.destinations[runs.incomplete], destinations + indptr_of(named))
+        self.runs = torch.from_numpy(runs.edges).to(ctx.device), torch.from_numpy(runs.incomplete).to(ctx.device)
         self.own, sent = int(bounds[0]), np.diff(bounds)
         mine = np.repeat(np.arange(ctx.ranks), wanted.counts) == ctx.rank
         counts = np.where(np.arange(ctx.ranks) == ctx.rank, 0, wanted.counts)
-        here, places = wanted.groups[mine], np.arange(len(destinations))
+        here, places = wanted.groups[mine], np.arange(len(runs.incomplete))
         there = Route(wanted.total, here, wanted.groups[~mine], counts, sent)
         back = Route(len(places), places[: self.own], places[self.own :], sent, counts)
         zeros = False, False
@@ -123,7 +153,7 @@ class SplitSoftmax:
         )
 
     def forward(self, logs: Tensor, backward: Callable[[Tensor], None]) -> Tensor:
-        """Exchange `logs` (float[k, width], of the groups in `edges`); return those of the whole groups. Collective.
+        """Exchange `logs` (float[k, width], of the incomplete runs); return those of the whole groups. Collective.
 
         `backward` takes the gradient of `logs` once that of the result is complete.
         """
@@ -151,14 +181,3 @@ class SplitSoftmax:
         """Count what is sent. Local: nothing is sent."""
         self._there.transfer.count()
         self._back.transfer.count()
-
-
-def _first_edges(block: PartialBlock) -> tuple[np.ndarray, np.ndarray]:
-    """Return the destinations and the first edges, int64[k] each, of groups of which other ranks have edges too."""
-    assert block.relation is not None, "softmaxes within relations are those of typed graphs"
-    assert block.relation_sum is not None, "relations come with their sums"
-    arrays = [each.cpu().numpy() for each in (block.edges.indptr, block.relation, block.relation_sum)]
-    weight = _NO_WEIGHT if block.weight is None else block.weight.cpu().numpy()
-    destinations, edges = np.empty((2, len(arrays[1])), np.int64)
-    found = _incomplete(*arrays[:2], weight, arrays[2], destinations, edges)
-    return destinations[:found].copy(), edges[:found].copy()

@@ -6,7 +6,7 @@ for each destination that has drawn from them, not once for each edge, where sum
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -75,12 +75,12 @@ class ReadEdges:
             runs += [place] * len(ends)
         return Edges(edges.indptr.new_tensor(begins), edges.indices, edges.sources), edges.indptr.new_tensor(runs)
 
-    def cells(self, columns: int, column: Sequence[int]) -> Tensor:
-        """Return int64[groups]: the cell of each in a table of destinations by `columns`; `column` of each relation."""
+    def cells(self, relations: int) -> Tensor:
+        """Return int64[groups]: the cell of each in a table of destinations by the `relations` of the layer."""
         sizes = [end - first for first, end in pairwise(self.groups.bounds)]
         destination = self.groups.destination
-        place, count = destination.new_tensor(column), destination.new_tensor(sizes)
-        return destination * columns + place.repeat_interleave(count, output_size=len(destination))
+        place, count = destination.new_tensor(self.places), destination.new_tensor(sizes)
+        return destination * relations + place.repeat_interleave(count, output_size=len(destination))
 
     def groups_of(self, edges: Tensor) -> Tensor:
         """Return the groups of `edges`, int64[k] by their numbers in the block."""
@@ -94,7 +94,7 @@ class ReadEdges:
         """
         relations, heads = weights.shape[:2]
         table = product(x, weights.flatten(0, 1)).view(-1, heads)
-        return repeated(self.groups.edges, table.index_select(0, self.cells(relations, self.places)))
+        return repeated(self.groups.edges, table.index_select(0, self.cells(relations)))
 
     def weighted(self, score: Tensor) -> Tensor:
         """Add to scores float[edges, heads] what makes their exponentials those of all in-neighbours, estimated."""

@@ -302,15 +302,15 @@ class PartialBlock:
     weights: EdgeWeights | None = None
     """As in a block."""
     sent: Tensor | None = None
-    """float[n_dst, sent_width]: numbers received from destinations with an edge here, where the layer reads them."""
+    """float[n_dst or runs, sent_width]: numbers received from destinations with an edge here, where they are read."""
     relation: Tensor | None = None
     """As in a block."""
     relation_sum: Tensor | None = None
     """float64[edges], with relations: the number, or sum of weights, of a destination's and relation's on all ranks."""
     dst_original: Tensor | None = None
     """int64[n_dst]: original ids of the destinations, where the layer's masks read them."""
-    incomplete: Tensor | None = None
-    """int64[k], for `ShareForm.begin`: the first edge here of each destination and relation with others elsewhere."""
+    runs: tuple[Tensor, Tensor] | None = None
+    """int64[runs]: the first edge of each destination and relation; int64[k]: the runs with edges elsewhere too."""
     begun: tuple[Tensor, ...] = ()
     """What that has computed, then logarithms over all ranks, float[k, log_width]."""
 

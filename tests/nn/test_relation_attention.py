@@ -303,6 +303,7 @@ def test_shares_of_any_owners_normalised_by_their_sums_add_up_to_the_layer(drops
     # Each of three owners computes softmaxes over its own edges, and the logarithms of those that others share.
     names = tensors.dst_original
     sent = form.project_sent(layer.prefix(rows[block.src[: block.n_dst]], names, key), names)
+    sent = sent.unflatten(1, (form.slots, form.sent_width))
     owner, parts, begun, groups = np.random.default_rng(2).integers(0, 3, block.n_src), [], [], []
     for k in range(3):
         partial, mine = owned(block, owner == k, rows)
@@ -310,7 +311,9 @@ def test_shares_of_any_owners_normalised_by_their_sums_add_up_to_the_layer(drops
         cells, first, counts = np.unique(numbers * 100 + relation, return_index=True, return_counts=True)
         split = counts < partial.relation_sum.numpy()[first]
         assert 0 < split.sum() < len(split)
-        partial = replace(partial, sent=sent, dst_original=names, incomplete=torch.from_numpy(first[split]))
+        runs = torch.from_numpy(first), torch.from_numpy(np.flatnonzero(split))
+        slots = form.slot_of[relation[first]]
+        partial = replace(partial, sent=sent[numbers[first], slots], dst_original=names, runs=runs)
         parts.append((partial, mine))
         begun.append(form.begin(partial, mine, key))
         assert begun[-1][-1].shape == (split.sum(), form.log_width)

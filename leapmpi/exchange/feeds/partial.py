@@ -36,7 +36,8 @@ class SentFirst:
 
     route: one matrix row for each distinct destination. original: int64[own rows + rows for others], original ids;
     features: a function that gathers their rows. destinations, numbers: int64[k], the destinations of the partial block
-    that read a row, and its number.
+    that read a row, and its number. of_slots: with slots, a row of each vertex of `features`, int64[vertices], and the
+    place of each row among all their slots, int64[own rows + rows for others].
     """
 
     route: Route
@@ -44,6 +45,7 @@ class SentFirst:
     features: Callable[[], Rows]
     destinations: np.ndarray
     numbers: np.ndarray
+    of_slots: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +180,13 @@ class PartialFeed(ExchangedFeed):
         if self.first is not None and self.first_stage is not None:
             with self.ctx.phases("compute"):
                 assert self.form.project_sent is not None, "destinations send something first"
-                original = torch.from_numpy(self.first.original).to(self.ctx.device)
+                of_slots, names = self.first.of_slots, self.first.original
+                original = self.on_device(names if of_slots is None else names[of_slots[0]])
                 read = self.layer.prefix(self.first.features(), original, key)
-                computed = ComputedRows(self.form.project_sent(read, original), self.first.route.local_count)
+                sent = self.form.project_sent(read, original)
+                if of_slots is not None:
+                    sent = sent.view(-1, self.form.sent_width).index_select(0, self.on_device(of_slots[1]))
+                computed = ComputedRows(sent, self.first.route.local_count)
             self._sent = self.first_stage.forward(computed)
         return super().output(rows, key)
 
@@ -237,7 +243,7 @@ class PartialFeed(ExchangedFeed):
     def _begun(self, softmax: SplitSoftmax, block: PartialBlock, rows: Rows, key: DropoutKey | None) -> PartialBlock:
         """Begin shares of `block`, and return it with what they are made of, once logarithms have crossed ranks."""
         assert self.form.begin is not None, "softmaxes are split for layers that normalise shares"
-        block = replace(block, incomplete=self.on_device(softmax.edges))
+        block = replace(block, runs=softmax.runs)
         begun = self.form.begin(block, rows, key)
 
         # Leaves: shares and logarithms have gradients at different times, and are made of the same values.
@@ -278,5 +284,7 @@ class PartialFeed(ExchangedFeed):
             return self.shares
         read = self.first.destinations, self.first.numbers
         destinations, numbers = (torch.from_numpy(each).to(self.ctx.device) for each in read)
+        if self.first.of_slots is not None:
+            return replace(self.shares, sent=self._sent.index_select(0, numbers))
         sent = self._sent.new_zeros(self.shares.n_dst, self._sent.shape[1])
         return replace(self.shares, sent=sent.index_copy(0, destinations, self._sent.index_select(0, numbers)))

@@ -140,7 +140,7 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
 
         # The bias of values counts as often as the shares of its relation add up to.
         table = share.new_zeros(len(found) * len(message), self.heads)
-        table = table.index_copy(0, read.cells(len(message), read.places), totals(read.groups.edges, share))
+        table = table.index_copy(0, read.cells(len(message)), totals(read.groups.edges, share))
         of_bias = block_diagonal(torch.einsum("rhoi,rhi->rho", message, bias).unsqueeze(2)).flatten(0, 1)
         return found + product(table.view(len(found), len(of_bias)), of_bias.t())
 

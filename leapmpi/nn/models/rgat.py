@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -60,7 +61,7 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
     linear = False
     Options = Options
     relations_at: Tensor
-    """int64[T, columns]: the places of the relations that end at each type, then -1."""
+    """int64[T, slots]: the places of the relations that end at each type, then -1."""
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
@@ -73,11 +74,13 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         self.attend_target = nn.Parameter(torch.empty(relations, self.heads, width))
         self.fans = {"neighbour": (in_dim, out_dim), "attend_source": (width, 1), "attend_target": (width, 1)}
 
-        # Relations that end at one type have columns of their own among the terms of its vertices.
+        # Relations that end at one type have slots of their own among the terms of its vertices.
         ends = self.types.ends.tolist()
-        self.columns = [ends[:place].count(end) for place, end in enumerate(ends)]
-        table = torch.full((len(schema.names), max(self.columns, default=0) + 1), -1)
-        table[ends, self.columns] = torch.arange(relations)
+        slots = [ends[:place].count(end) for place, end in enumerate(ends)]
+        self.slot_of = np.full(len(schema.graph.relations), -1)
+        self.slot_of[self.types.relations] = slots
+        table = torch.full((len(schema.names), max(slots, default=0) + 1), -1)
+        table[ends, slots] = torch.arange(relations)
         self.register_buffer("relations_at", table, persistent=False)
 
     @property
@@ -90,7 +93,7 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         heads = self.heads
         if self.options.softmax == WITHIN:
             return ShareForm(
-                NORMALISED, self.out_dim, self.normalised_sums, sent_width=heads * self.relations_at.shape[1],
+                NORMALISED, self.out_dim, self.normalised_sums, sent_width=heads, slot_of=self.slot_of,
                 project_sent=self.terms_of, begin=self.begin, log_width=heads,
                 reads_own=False, added=self.with_bias, added_by_edges=False,
             )  # fmt: skip
@@ -112,7 +115,7 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         return torch.cat([torch.cat([logs, means], dim=1), F.pad(bias, (self.heads, 0))])
 
     def terms_of(self, rows: Rows, original: Tensor) -> Tensor:
-        """Compute the terms of vertices in scores as destinations: float[rows, columns x heads], 0 where unused."""
+        """Compute the terms of vertices in scores as destinations: float[rows, slots x heads], 0 where unused."""
         places, (_, of_target) = self.relations_at.index_select(0, self.schema.types_of(original)), self.attending()
         every = product(dense(rows), of_target.flatten(0, 1)).view(-1, *of_target.shape[:2])
         found = torch.gather(every, 1, places.clamp(min=0).unsqueeze(2).expand(-1, -1, self.heads))
@@ -121,20 +124,19 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
     def begin(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> tuple[Tensor, ...]:
         """Compute rows after prefix, softmaxes over the edges here, and the logarithms of `ShareForm.begin`."""
         assert block.sent is not None, "the exchange mode has brought the terms of destinations"
-        assert block.incomplete is not None, "the exchange mode has found the softmaxes that are split"
+        assert block.runs is not None, "the exchange mode has found the softmaxes that are split"
         z, read = dense(self.prefix(x, block.src_original, key)), ReadEdges.of(block, self.place_of)
-        columns = [self.columns[place] for place in read.places]
-        cells = read.cells(self.relations_at.shape[1], columns)
-        target = repeated(read.groups.edges, block.sent.view(-1, self.heads).index_select(0, cells))
+        groups = read.groups_of(block.runs[0])
+        target = repeated(read.groups.edges, torch.empty_like(block.sent).index_copy(0, groups, block.sent))
         share, logs = read.share_within(self.scores(read, z, lambda _: target))
-        return z, share, logs.index_select(0, read.groups_of(block.incomplete))
+        return z, share, logs.index_select(0, groups.index_select(0, block.runs[1]))
 
     def normalised_sums(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the terms of these rows in the means of all relations: float[n_dst, out]."""
-        assert block.incomplete is not None, "`begin` was called"
+        assert block.runs is not None, "`begin` was called"
         (z, share, logs, totals), read = block.begun, ReadEdges.of(block, self.place_of)
         part = share.new_ones(len(read.groups.destination), self.heads)
-        part = part.index_copy(0, read.groups_of(block.incomplete), (logs - totals).exp())
+        part = part.index_copy(0, read.groups_of(block.runs[0].index_select(0, block.runs[1])), (logs - totals).exp())
         share = share * repeated(read.groups.edges, part)
         return self.means(read, z, self.dropped(read, share, block.src_original, block.dst_original, key))
 
