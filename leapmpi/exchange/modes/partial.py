@@ -5,6 +5,7 @@ The requester names destinations only (../named_destinations.py), and the owner 
 
 Where messages depend on their destination (`ShareForm.sent_width`), the owner of sources first requests numbers of the
 destinations from their owners: once for each, whoever named it. Their gradients travel back last.
+Where each relation has a softmax of its own, logarithms of its sums cross ranks before shares (../split_softmax.py).
 """
 
 from __future__ import annotations
@@ -75,6 +76,10 @@ class Partial(ComputedRowsMode):
         """Leave shares of attention to users who name the mode: they take 1.4 times the work of projected rows."""
         return layer.shares is None or not layer.shares.layout.by_attention
 
+    def collectives(self, time_steps: int) -> int:
+        """Count those of terms, logarithms and totals, too, where softmaxes are over edges of several owners."""
+        return super().collectives(time_steps) * (4 if self.shares.log_width else 1)
+
     @classmethod
     def order_for(cls, layer: Layer) -> int:
         """Place sums first, and forms that take more work to combine than to aggregate last."""
@@ -101,7 +106,7 @@ class Partial(ComputedRowsMode):
         """Count an id, and shares with their gradients, for each pair of destination and owner.
 
         Numbers that destinations send first are counted for every rank that names them, as if each owner requested
-        them alone: an upper bound.
+        them alone: an upper bound. Logarithms and totals of split softmaxes go both ways, and so do their gradients.
         """
         # Packed rows are shorter by an expected factor, since their columns are known only within the step.
         size, total = self.layer.bias.element_size(), 0
