@@ -78,8 +78,8 @@ def _find_runs(indptr, relation, weight, relation_sum, destinations, edges, inco
 class SplitGroups:
     """The groups of a block that are split among owners, numbered by destination, then relation.
 
-    groups: int64[k], by owner, those of which it has edges; counts: int64[ranks], of each owner; total: their number.
-    away: the number of parts, of all groups, at owners that do not own the destination.
+    groups: int64[k], by owner, those with edges there; counts: int64[ranks], of each owner; total: their number. away:
+    the number of parts, of all groups, at owners that do not own the destination.
     """
 
     groups: np.ndarray
@@ -104,10 +104,10 @@ class SplitGroups:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """The groups of which a rank has edges, by destination, then relation.
+    """The groups with edges on a rank, by destination, then relation.
 
-    int64[runs]: destinations; edges, the first one of each; relations. incomplete: int64[k], the runs of groups of
-    which other ranks have edges too.
+    int64[runs]: destinations; edges, the first one of each; relations. incomplete: int64[k], the runs of groups that
+    have edges on other ranks too.
     """
 
     destinations: np.ndarray
