@@ -312,7 +312,7 @@ class PartialBlock:
     runs: tuple[Tensor, Tensor] | None = None
     """int64[runs]: the first edge of each destination and relation; int64[k]: the runs with edges elsewhere too."""
     begun: tuple[Tensor, ...] = ()
-    """What that has computed, then logarithms over all ranks, float[k, log_width]."""
+    """Values of `ShareForm.begin`, then logarithms over all ranks, float[k, log_width]."""
 
     @property
     def n_src(self) -> int:
