@@ -173,6 +173,10 @@ PRODUCT += [
     if each[3] != "hybrid"
 ]
 PRODUCT = [each for each in PRODUCT if each[2] in FORMS.get(each[0], REMOTE)]
+# Fixed routes have no shares of attention.
+PRODUCT = [
+    each for each in PRODUCT if not (each[0] in FORMS and each[2:4] in (("partial", "owner"), ("partial", "depcomm")))
+]
 PRODUCT += [(*each, {}) for each in product(OWN, PARTS, ("raw",), ("leap", "ring", "pull"))]
 
 
