@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
+from leapmpi.comm.id_codec import IdCodec
 from leapmpi.exchange.layer_feed import ExchangedFeed, LayerFeed
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ExchangeMode
@@ -78,18 +79,23 @@ class ComputedRowsMode(ExchangeMode):
             if self.reads_numbers and isinstance(feed, ExchangedFeed):
                 feed.drop_block()
 
-    def request_rows(self, ids: np.ndarray) -> tuple[Route, np.ndarray]:
+    def request_rows(self, ids: np.ndarray, slots: int = 1) -> tuple[Route, np.ndarray]:
         """Return the route by which rows for distinct vertices `ids` (int64[k]) come from their owners. Collective.
 
-        With int64: the local ones of `ids`, then those that other ranks request here.
+        With int64: the local ones of `ids`, then those that other ranks request here. Where a vertex has several rows,
+        in `slots`, id x slots + slot names one.
         """
         ctx = self.ctx
-        request = RowRequest(ids, ctx.rank_offsets, ctx.rank)
+        request = RowRequest(ids, ctx.rank_offsets * slots, ctx.rank)
         requested, counts = ctx.communicator.exchange_ids(
-            request.remote_ids, request.remote_counts, ctx.features.id_codec
+            request.remote_ids, request.remote_counts, self.codec_of_slots(slots)
         )
         route = Route(len(ids), request.local_positions, request.remote_positions, request.remote_counts, counts)
         return route, np.concatenate((request.local_ids, requested))
+
+    def codec_of_slots(self, slots: int) -> IdCodec:
+        """Return the codec of ids of rows. Local."""
+        return self.ctx.features.id_codec if slots == 1 else IdCodec.home_ranks(self.ctx.rank_offsets * slots)
 
     def features_of(self, ids: np.ndarray) -> Callable[[], Rows]:
         """Return a function that gathers the feature rows of local vertices `ids` (int64[k]) once read. Local."""

@@ -19,8 +19,8 @@ from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer, copying_cost, least_cost, plain_prefix
 from leapmpi.nn.rows import Rows
-from leapmpi.nn.tensors import Edges, EdgeWeights, PartialBlock, as_tensor_dtype
-from leapmpi.sampling.block import indptr_of
+from leapmpi.nn.tensors import BlockTensors, Edges, EdgeWeights, PartialBlock, as_tensor_dtype
+from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.system.jit import compiled
 
 
@@ -110,6 +110,14 @@ def local_edges(indptr: np.ndarray, neighbours: np.ndarray, first: int, end: int
     elsewhere = np.empty(len(neighbours) + 1, np.int64)
     edges = _cut(indptr, neighbours, first, end - first, here_indptr, here, elsewhere)
     return LocalEdges(here_indptr, here[:edges], elsewhere[: len(neighbours) - edges])
+
+
+def destinations_of(block: Block, device: torch.device) -> BlockTensors:
+    """Return the destinations of `block` on `device`, without edges."""
+    indptr, indices = torch.zeros(block.n_dst + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32)
+    nothing = Edges(indptr.to(device), indices.to(device), block.n_dst)
+    original, degree = (torch.tensor(each).to(device) for each in (block.dst_original, block.dst_degree))
+    return BlockTensors(block.hop, block.n_dst, nothing, original, degree, None)
 
 
 class PartialBlockBuilder:

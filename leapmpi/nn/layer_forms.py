@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
 from leapmpi.nn.dropout import DropoutKey
@@ -102,8 +103,8 @@ class ShareForm:
     """Shares of a layer's aggregate, computed by the owners of sources.
 
     partial: the share of rows float[n_src, in] before prefix, laid out as `layout` says: float[n_dst, width] for sums;
-    separate self parts, those of `block.local`, follow. parts: int64[n_dst], how many in-neighbours were drawn, and the
-    matrix of combined shares -> the `own` and `neighbours` of `Layer.finish`.
+    separate self parts, those of `block.local`, follow. With `begin`, it reads `block.begun`. parts: int64[n_dst], how
+    many in-neighbours were drawn, and the matrix of combined shares -> the `own` and `neighbours` of `Layer.finish`.
     """
 
     layout: PartialForm
@@ -122,10 +123,33 @@ class ShareForm:
     sent_width: int = 0
     """Columns of what destinations send to owners before these compute shares: `PartialBlock.sent`."""
     project_sent: Callable[[Rows, Tensor], Tensor] | None = None
-    """Rows after prefix and their original ids -> what they send as destinations, float[rows, sent_width]."""
+    """Rows after prefix and their original ids -> what they send as destinations, float[rows, sent_width].
 
+    With `slots`, float[rows, slots x sent_width]: something for each relation, sent where an edge of it needs it.
+    """
+    slot_of: np.ndarray | None = None
+    """int64[relations of the schema]: the slot of each among those that end at the same type, -1 for those not read."""
+
+    begin: Callable[[PartialBlock, Rows, DropoutKey | None], tuple[Tensor, ...]] | None = None
+    """Material of shares for `partial`, where a softmax is over edges of several owners.
+
+    The last tensor has the logarithms of the sums of exponentials of `block.runs[1]`. Totals over all owners return
+    before shares are computed, so that these are normalised.
+    """
+    log_width: int = 0
+    """Columns of these logarithms, 0 without `begin`."""
+
+    reads_own: bool = True
+    """Whether shares read the own rows of destinations, `PartialBlock.local`."""
     added: Callable[[BlockTensors, Tensor], Tensor] | None = None
     """The block of the destinations and `neighbours` of `Layer.finish` -> these with terms that no owner computes."""
+    added_by_edges: bool = True
+    """Whether `added` reads edges."""
+
+    @property
+    def slots(self) -> int:
+        """The number of rows that a destination may send."""
+        return 1 if self.slot_of is None else int(self.slot_of.max(initial=0)) + 1
 
     def combined(self, sampled: Tensor, rows: Tensor) -> tuple[Tensor | None, Tensor]:
         """Take `own` and `neighbours` of `Layer.finish` from the combined matrix; `sampled` int64[n_dst]."""

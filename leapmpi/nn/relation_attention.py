@@ -82,6 +82,11 @@ class ReadEdges:
         place, count = destination.new_tensor(self.places), destination.new_tensor(sizes)
         return destination * relations + place.repeat_interleave(count, output_size=len(destination))
 
+    def groups_of(self, edges: Tensor) -> Tensor:
+        """Return the groups of `edges`, int64[k] by their numbers in the block."""
+        numbers = torch.empty_like(self.groups.order).index_copy_(0, self.groups.order, self.groups.edges.numbers)
+        return numbers.index_select(0, edges)
+
     def terms(self, x: Tensor, weights: Tensor) -> Tensor:
         """Multiply the row of each edge's destination by the row of weights of its relation: float[edges, heads].
 
@@ -98,6 +103,10 @@ class ReadEdges:
     def softmax_within(self, score: Tensor) -> Tensor:
         """Take the softmax of scores float[edges, heads] over the edges of a destination and relation."""
         return softmax_of(self.groups.edges, self.weighted(score))
+
+    def share_within(self, score: Tensor) -> tuple[Tensor, Tensor]:
+        """Do `softmax_within`, and add the logarithms of `softmax_share` of all groups."""
+        return softmax_share(self.groups.edges, self.weighted(score))
 
     def softmax_across(self, score: Tensor) -> Tensor:
         """Take the softmax of scores float[edges, heads] over all edges of a destination."""

@@ -221,6 +221,23 @@ class AttentionCombination(CollectedCombination):
         return columns.unflatten(1, (self._heads, -1)) * factor.unsqueeze(2)
 
 
+class LogarithmCombination(CollectedCombination):
+    """Logarithms of sums of exponentials, column by column; the sums add up."""
+
+    @cached_property
+    def rows(self) -> Tensor:  # type: ignore[override]
+        values, positions = self._collected()
+        logs, self._parts = parts_of_softmax(values, positions, self._total)
+        return logs
+
+    def local_gradient(self, gradient: Tensor) -> Tensor:
+        local = self._positions[0]
+        return self._parts[: len(local)] * gradient.index_select(0, local)
+
+    def arrived_gradient(self, gradient: Tensor) -> Tensor:
+        return self._parts[len(self._positions[0]) :] * gradient.index_select(0, self._positions[1])
+
+
 def parts_of_softmax(logs: Tensor, destinations: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """Combine logarithms of sums of exponentials, float[k, width], of shares of `destinations` (int64[k]).
 
@@ -264,6 +281,9 @@ class PartialForm:
 
 SUM, MAXIMUM = PartialForm(SumCombination), PartialForm(MaximumCombination, separate_self=True)
 """Sums: one row per destination. Maxima: one from every owner of a neighbour, and a self part from the home."""
+
+NORMALISED = PartialForm(SumCombination)
+"""Sums weighted by softmaxes that are known before shares are computed: one row from every owner of a neighbour."""
 
 SEPARATE_SUM, SOFTMAX = PartialForm(SumCombination, True), PartialForm(SoftmaxCombination, True, 2)
 """Sums of what is not linear in rows, and means by a softmax: from every owner of a neighbour, and a self part."""

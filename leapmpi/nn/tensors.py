@@ -305,14 +305,17 @@ class PartialBlock:
     weights: EdgeWeights | None = None
     """As in a block."""
     sent: Tensor | None = None
-    """float[n_dst, sent_width]: numbers of the destinations that edges from here reach, where the layer reads them."""
+    """float[n_dst or runs, sent_width]: numbers received from destinations with an edge here, where they are read."""
     relation: Tensor | None = None
     """As in a block."""
     relation_sum: Tensor | None = None
-    """float64[edges], with relations: the number, or the sum of the sampler's weights, of the sampled edges of the same
-    destination and relation, on all ranks together."""
+    """float64[edges], with relations: the number, or sum of weights, of a destination's and relation's on all ranks."""
     dst_original: Tensor | None = None
     """int64[n_dst]: original ids of the destinations, where the layer's masks read them."""
+    runs: tuple[Tensor, Tensor] | None = None
+    """int64[runs]: the first edge of each destination and relation; int64[k]: the runs with edges elsewhere too."""
+    begun: tuple[Tensor, ...] = ()
+    """Values of `ShareForm.begin`, then logarithms over all ranks, float[k, log_width]."""
 
     @property
     def n_src(self) -> int:

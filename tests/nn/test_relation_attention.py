@@ -9,6 +9,7 @@ import torch
 from leapmpi.errors import ConfigError
 from leapmpi.nn.attention_links import with_links
 from leapmpi.nn.model import build_model
+from leapmpi.nn.share_forms import LogarithmCombination
 from leapmpi.nn.tensors import to_tensors
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.typed_models import (
@@ -338,6 +339,52 @@ def test_shares_of_any_owners_combine_to_the_layer(name, drops, made, graph, row
     torch.autograd.backward([values[0], others], passed)
     for each, gradient in gradients(layer, rows).items():
         torch.testing.assert_close(gradient, due[each], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_shares_of_any_owners_normalised_by_their_sums_add_up_to_the_layer(drops, made, graph, rows):
+    layer = made("rgat", input_dropout=0.4 * drops, attention_dropout=0.3 * drops).layers[0]
+    block, key = drawn_blocks(graph, np.arange(30), 2)[-1], KEY if drops else None
+    tensors, form = to_tensors(block), layer.shares
+    wanted = layer(tensors, rows[block.src], key)
+    wanted.square().sum().backward()
+    due = gradients(layer, rows)
+
+    # Each of three owners computes softmaxes over its own edges, and the logarithms of those that others share.
+    names = tensors.dst_original
+    sent = form.project_sent(layer.prefix(rows[block.src[: block.n_dst]], names, key), names)
+    sent = sent.unflatten(1, (form.slots, form.sent_width))
+    owner, parts, begun, groups = np.random.default_rng(2).integers(0, 3, block.n_src), [], [], []
+    for k in range(3):
+        partial, mine = owned(block, owner == k, rows)
+        numbers, relation = partial.edges.numbers.numpy(), partial.relation.numpy()
+        cells, first, counts = np.unique(numbers * 100 + relation, return_index=True, return_counts=True)
+        split = counts < partial.relation_sum.numpy()[first]
+        assert 0 < split.sum() < len(split)
+        runs = torch.from_numpy(first), torch.from_numpy(np.flatnonzero(split))
+        slots = form.slot_of[relation[first]]
+        partial = replace(partial, sent=sent[numbers[first], slots], dst_original=names, runs=runs)
+        parts.append((partial, mine))
+        begun.append(form.begin(partial, mine, key))
+        assert begun[-1][-1].shape == (split.sum(), form.log_width)
+        groups.append(cells[split])
+    every, numbers = np.unique(np.concatenate(groups), return_inverse=True)
+    own, arrived = (torch.from_numpy(each) for each in np.split(numbers, [len(groups[0])]))
+    logs = [each[-1] for each in begun]
+    combined = LogarithmCombination(logs[0].detach(), own, len(every))
+    others = torch.cat(logs[1:])
+    combined.add(others.detach(), arrived)
+    totals, found, start = combined.rows.requires_grad_(), 0, 0
+    for (partial, mine), each, cells in zip(parts, begun, groups, strict=True):
+        whole = totals[numbers[start : start + len(cells)]]
+        found, start = found + form.partial(replace(partial, begun=(*each, whole)), mine, key), start + len(cells)
+    output = layer.finish(None, form.added(tensors, found), None)
+    torch.testing.assert_close(output, wanted, rtol=1e-12, atol=1e-12)
+    output.square().sum().backward(retain_graph=True)
+    passed = [combined.local_gradient(totals.grad), combined.arrived_gradient(totals.grad)]
+    torch.autograd.backward([logs[0], others], passed)
+    for name, gradient in gradients(layer, rows).items():
+        torch.testing.assert_close(gradient, due[name], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,13 @@ CASES = {
     "sharded, partial, hgt": {
         "run.topology": "sharded", "strategy.remote": "partial", "sampling.sampler": "labor-0", "model.name": "hgt",
     },
+    "sharded, partial, rgat": {
+        "run.topology": "sharded", "strategy.remote": "partial", "sampling.sampler": "labor-0", "model.name": "rgat",
+    },
+    "weighted, partial, rgat": {
+        "model.name": "rgat", "sampling.sampler": "weighted", "strategy.remote": "partial",
+        "model.options.attention_dropout": 0.2,
+    },
     "weighted, partial, simple-hgn": {
         "model.name": "simple-hgn", "sampling.sampler": "weighted", "strategy.remote": "partial",
         "evaluate.fanout": "all",
@@ -116,7 +123,9 @@ def test_the_same_ranks_end_with_the_same_bits(world, folder, parts, monkeypatch
         assert {key: array.tobytes() for key, array in run.weights(which).items()} == wanted
 
 
-@pytest.mark.parametrize("name", ["leap, raw", "sharded, raw", "sharded, partial, labor", "sharded, partial, hgt"])
+@pytest.mark.parametrize(
+    "name", ["leap, raw", "sharded, raw", "sharded, partial, labor", "sharded, partial, hgt", "sharded, partial, rgat"]
+)
 def test_rows_and_bytes_are_predicted(name, world, folder, parts):
     if world.size not in ((2, 3) if SOAKS else (3,)):
         pytest.skip("3 ranks tell what others would")  # of few roots, of which a forecast sees some

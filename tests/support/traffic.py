@@ -287,7 +287,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             for i in range(block.n_dst)
             for vertex in block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]
         }
-        of_itself = {(int(home[block.src[i]]), i) for i in range(block.n_dst)}
+        of_itself = {(int(home[block.src[i]]), i) for i in range(block.n_dst) if layer.shares.reads_own}
         needs = of_neighbours | of_itself
         asked = [owner for owner, _ in needs if owner != communicator.rank]
         # A sum holds the self part; beside a maximum it is a row of its own.
@@ -308,21 +308,43 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         counts["remote"] += len(asked)
         if layer.shares.sent_width:
             # An owner asks the homes of destinations that have a neighbour there, once for each.
-            pairs = [(owner, int(block.src[i])) for owner, i in of_neighbours]
+            pairs = [(owner, (int(block.src[i]),)) for owner, i in of_neighbours]
+            if layer.shares.log_width:
+                pairs = [
+                    (owner, (int(block.src[i]), relation))
+                    for (i, relation), owners in _owners_by_group(block, home).items()
+                    for owner in owners
+                ]
             named = {pair for found in communicator.comm.allgather(pairs) for pair in found}
             wanted = {vertex for owner, vertex in named if owner == communicator.rank}
-            away = sum(int(home[vertex]) != communicator.rank for vertex in wanted)
-            given = sum(home[vertex] == communicator.rank != owner for owner, vertex in named)
+            away = sum(int(home[vertex]) != communicator.rank for vertex, *_ in wanted)
+            given = sum(home[vertex] == communicator.rank != owner for owner, (vertex, *_) in named)
             counts["ids"] += ID * away
             counts["activations"] += (away + given) * layer.shares.sent_width * layer.bias.element_size()
             if loaded.ctx.sampler.sharded and layer.attention_dropout:
                 # Masks read original ids, which only homes know.
                 counts["ids"] += 8 * given
             counts["control"] += _header(communicator)
+        if layer.shares.log_width:
+            # Owners of part of a softmax send a logarithm, and receive that of the whole; gradients go back alike.
+            split = [owners for owners in _owners_by_group(block, home).values() if len(owners) > 1]
+            parts = [owner for owners in split for owner in owners if owner != communicator.rank]
+            numbers = _there_and_back(parts, communicator) * layer.shares.log_width
+            counts["activations"] += 2 * numbers * layer.bias.element_size()
         # Rows at home are read for the destinations of all ranks.
-        everyone = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
+        read = block.src if layer.shares.reads_own else block.src[block.indices]
+        everyone = {int(vertex) for src in communicator.comm.allgather(read) for vertex in src}
         counts["local"] += sum(home[vertex] == communicator.rank for vertex in everyone)
     return counts
+
+
+def _owners_by_group(block, home: np.ndarray) -> dict[tuple[int, int], set[int]]:
+    """The owners of the edges of each destination and relation."""
+    owners: dict[tuple[int, int], set[int]] = defaultdict(set)
+    of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
+    for i, relation, vertex in zip(of_edge, block.relation, block.src[block.indices], strict=True):
+        owners[int(i), int(relation)].add(int(home[vertex]))
+    return owners
 
 
 def _homes_of(block, i: int, home: np.ndarray) -> list[int]:

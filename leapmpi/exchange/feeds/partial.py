@@ -19,9 +19,10 @@ from leapmpi.exchange.feeds.known_rows import partial_block, received_block
 from leapmpi.exchange.layer_feed import ExchangedFeed
 from leapmpi.exchange.layer_graphs import LayerPlan
 from leapmpi.exchange.read_columns import Kept, ReadColumns, reader_of
+from leapmpi.exchange.split_softmax import SplitSoftmax
 from leapmpi.exchange.stage import Combine, ComputedApart, ComputedRows, Route, RowRoutes, Stage
 from leapmpi.nn.dropout import DropoutKey
-from leapmpi.nn.gradient import pass_back
+from leapmpi.nn.gradient import pass_all_back, pass_back
 from leapmpi.nn.layer import Layer, finish_step, plain_prefix, share_steps
 from leapmpi.nn.rows import Rows, select
 from leapmpi.nn.share_forms import SUM, Combination, PartialStep, SumCombination
@@ -35,7 +36,8 @@ class SentFirst:
 
     route: one matrix row for each distinct destination. original: int64[own rows + rows for others], original ids;
     features: a function that gathers their rows. destinations, numbers: int64[k], the destinations of the partial block
-    that read a row, and its number.
+    that read a row, and its number. of_slots: with slots, a row of each vertex of `features`, int64[vertices], and the
+    place of each row among all their slots, int64[own rows + rows for others].
     """
 
     route: Route
@@ -43,6 +45,7 @@ class SentFirst:
     features: Callable[[], Rows]
     destinations: np.ndarray
     numbers: np.ndarray
+    of_slots: tuple[np.ndarray, np.ndarray] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,6 +122,7 @@ class PartialFeed(ExchangedFeed):
         mixed: MixedRows | None = None,
         vertices: Sequence[np.ndarray] = (),
         own_block: BlockTensors | None = None,
+        softmax: SplitSoftmax | None = None,
     ) -> None:
         # Received rows are summed by the combination, so that the stage sees one kind of item.
         assert layer.shares is not None, "the layer offers shares"
@@ -133,7 +137,7 @@ class PartialFeed(ExchangedFeed):
         self.shares, self.destinations, self.first = shares, destinations, first
         self.order = None if order is None else self.on_device(order)
         self.first_stage = None if first is None else Stage(ctx, first.route, self.form.sent_width)
-        self._vertices, self.own_block = vertices, own_block
+        self._vertices, self.own_block, self.softmax = vertices, own_block, softmax
         self.read_columns = ReadColumns(ctx, reader_of(ctx, layer) if vertices else None, self._names)
 
     @classmethod
@@ -176,15 +180,24 @@ class PartialFeed(ExchangedFeed):
         if self.first is not None and self.first_stage is not None:
             with self.ctx.phases("compute"):
                 assert self.form.project_sent is not None, "destinations send something first"
-                original = torch.from_numpy(self.first.original).to(self.ctx.device)
+                of_slots, names = self.first.of_slots, self.first.original
+                original = self.on_device(names if of_slots is None else names[of_slots[0]])
                 read = self.layer.prefix(self.first.features(), original, key)
-                computed = ComputedRows(self.form.project_sent(read, original), self.first.route.local_count)
+                sent = self.form.project_sent(read, original)
+                if of_slots is not None:
+                    sent = sent.view(-1, self.form.sent_width).index_select(0, self.on_device(of_slots[1]))
+                computed = ComputedRows(sent, self.first.route.local_count)
             self._sent = self.first_stage.forward(computed)
         return super().output(rows, key)
 
     def computed(self, rows: Rows, key: DropoutKey | None) -> ComputedRows:
-        """Compute shares of others' destinations first, unless both need the same projected rows."""
+        """Compute shares of others' destinations first, unless both need the same projected rows.
+
+        Collective where softmaxes are split.
+        """
         layer, block, local = self.layer, self._block_with_sent(), self.stage.route.local_count
+        if self.softmax is not None:
+            return ComputedRows(self.form.partial(self._begun(self.softmax, block, rows, key), rows, key), local)
         # Rows that travel among shares would pass the input layer a second time.
         if self.order is None and (self.mixed is None or layer.inputs is None):
             steps = share_steps(layer, block, local, rows, key)
@@ -216,12 +229,31 @@ class PartialFeed(ExchangedFeed):
         super().count()
         if self.first_stage is not None:
             self.first_stage.transfer.count()
+        if self.softmax is not None:
+            self.softmax.count()
 
     def backward_stages(self) -> None:
         super().backward_stages()
+        if self.softmax is not None:
+            self.softmax.backward()
         if self.first_stage is not None:
             del self._sent
             self.first_stage.backward()
+
+    def _begun(self, softmax: SplitSoftmax, block: PartialBlock, rows: Rows, key: DropoutKey | None) -> PartialBlock:
+        """Begin shares of `block`, and return it with what they are made of, once logarithms have crossed ranks."""
+        assert self.form.begin is not None, "softmaxes are split for layers that normalise shares"
+        block = replace(block, runs=softmax.runs)
+        begun = self.form.begin(block, rows, key)
+
+        # Leaves: shares and logarithms have gradients at different times, and are made of the same values.
+        leaves = [each.detach().requires_grad_(torch.is_grad_enabled()) for each in begun]
+
+        def backward(of_logs: Tensor) -> None:
+            *gradients, of_parts = (torch.zeros_like(each) if each.grad is None else each.grad for each in leaves)
+            pass_all_back(list(zip(begun, (*gradients, of_parts + of_logs), strict=True)))
+
+        return replace(block, begun=(*leaves, softmax.forward(begun[-1].detach(), backward)))
 
     def _with_rows(self, step: PartialStep, rows: Rows, key: DropoutKey | None) -> PartialStep:
         """Add the projected rows that are sent among them to shares for others."""
@@ -252,5 +284,7 @@ class PartialFeed(ExchangedFeed):
             return self.shares
         read = self.first.destinations, self.first.numbers
         destinations, numbers = (torch.from_numpy(each).to(self.ctx.device) for each in read)
+        if self.first.of_slots is not None:
+            return replace(self.shares, sent=self._sent.index_select(0, numbers))
         sent = self._sent.new_zeros(self.shares.n_dst, self._sent.shape[1])
         return replace(self.shares, sent=sent.index_copy(0, destinations, self._sent.index_select(0, numbers)))

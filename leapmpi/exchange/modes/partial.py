@@ -5,13 +5,15 @@ The requester names destinations only (../named_destinations.py), and the owner 
 
 Where messages depend on their destination (`ShareForm.sent_width`), the owner of sources first requests numbers of the
 destinations from their owners: once for each, whoever named it. Their gradients travel back last.
+Where each relation has a softmax of its own, logarithms of its sums cross ranks before shares (../split_softmax.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from weakref import ref
 
 import numpy as np
 import torch
@@ -22,8 +24,9 @@ from leapmpi.exchange.feeds.partial import PartialFeed, SentFirst
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.named_destinations import NamedDestinations, Pairs
-from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder
+from leapmpi.exchange.partial_block import LocalShare, PartialBlockBuilder, destinations_of
 from leapmpi.exchange.read_columns import expected_share
+from leapmpi.exchange.split_softmax import Runs, SplitGroups, SplitSoftmax
 from leapmpi.exchange.stage import Route
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import ShareForm
@@ -55,7 +58,8 @@ class Partial(ComputedRowsMode):
 
     def __init__(self, ctx: RankContext) -> None:
         super().__init__(ctx)
-        self.named = NamedDestinations(ctx)
+        self.named = NamedDestinations(ctx, self.shares.reads_own)
+        self._split: tuple[Callable[[], Block | None], SplitGroups | None] = (lambda: None, None)
 
     @classmethod
     def refusal(cls, layer: Layer) -> str | None:
@@ -71,6 +75,10 @@ class Partial(ComputedRowsMode):
     def offered_to_auto(cls, layer: Layer) -> bool:
         """Leave shares of attention to users who name the mode: they take 1.4 times the work of projected rows."""
         return layer.shares is None or not layer.shares.layout.by_attention
+
+    def collectives(self, time_steps: int) -> int:
+        """Count those of terms, logarithms and totals, too, where softmaxes are over edges of several owners."""
+        return super().collectives(time_steps) * (4 if self.shares.log_width else 1)
 
     @classmethod
     def order_for(cls, layer: Layer) -> int:
@@ -98,7 +106,7 @@ class Partial(ComputedRowsMode):
         """Count an id, and shares with their gradients, for each pair of destination and owner.
 
         Numbers that destinations send first are counted for every rank that names them, as if each owner requested
-        them alone: an upper bound.
+        them alone: an upper bound. Logarithms and totals of split softmaxes go both ways, and so do their gradients.
         """
         # Packed rows are shorter by an expected factor, since their columns are known only within the step.
         size, total = self.layer.bias.element_size(), 0
@@ -108,11 +116,22 @@ class Partial(ComputedRowsMode):
             block = micro_batch.first_block
             found = self._requests(block)
             total += len(found.positions) * row + int(self.named.naming_bytes(block, found.pairs).sum())
-            if sent:
-                home = home_of(block.dst, self.ctx.rank_offsets)
-                owner, destination = np.divmod(self._pairs_with_edges(block), block.n_dst)
-                total += int((home[destination] != owner).sum()) * (self._inputs_id_bytes + self._name_bytes + sent)
+            total += self._sent_count(block) * (
+                self.codec_of_slots(self.shares.slots).id_bytes + self._name_bytes + sent
+            )
+            if self.shares.log_width:
+                total += self._split_groups(block).remote(self.ctx.rank) * 4 * self.shares.log_width * size
         return total
+
+    def _sent_count(self, block: Block) -> int:
+        """Count the rows that destinations of `block` send to owners, before these share them. Local."""
+        if self.shares.slot_of is not None:
+            return self._split_groups(block).away
+        if not self.shares.sent_width:
+            return 0
+        home = home_of(block.dst, self.ctx.rank_offsets)
+        owner, destination = np.divmod(self._pairs_with_edges(block), block.n_dst)
+        return int((home[destination] != owner).sum())
 
     def plan_bytes(self, block: Block) -> int:
         """Estimate a partial block of own and named destinations, with a list of rows that are not read in place."""
@@ -127,6 +146,9 @@ class Partial(ComputedRowsMode):
         if self.shares.sent_width:
             # Numbers that destinations send, and their exchange.
             numbers += 4 * named
+        if self.shares.log_width:
+            # Groups by owner, and those of others with their edges.
+            numbers += 4 * len(self._split_groups(block).groups)
         return edges + NUMBER * numbers
 
     def feed(self, minibatch: MiniBatch, micro_batch: MicroBatch) -> PartialFeed:
@@ -138,21 +160,55 @@ class Partial(ComputedRowsMode):
         order, first = None, None
         if self.form.separate_self:
             route, order = self._with_self_parts(route, share, foreign_counts)
+        runs = Runs.of(share.block) if self.shares.log_width else None
         if self.shares.sent_width:
-            # Several ranks may name one destination: its row is requested once.
-            with_edges = np.flatnonzero((share.block.edges.counts > 0).cpu().numpy())
-            distinct, numbers = np.unique(np.concatenate((block.dst, foreign))[with_edges], return_inverse=True)
-            sent_route, vertices = self.request_rows(distinct)
-            original = ctx.sampler.original_ids(vertices)
-            first = SentFirst(sent_route, original, self.features_of(vertices), with_edges, numbers)
+            destinations = np.concatenate((block.dst, foreign))
+            first = self._sent_first(share.block, destinations, runs)
             if self.layer.attention_dropout:
-                share.block = self._with_names(share.block, np.concatenate((block.dst, foreign)), first)
+                share.block = self._with_names(share.block, destinations, first)
         features = partial(share.rows, ctx.features, ctx.scatters)
         named = block.dst, foreign
-        own = None if self.shares.added is None else to_tensors(block, ctx.device)
+        own = softmax = None
+        if self.shares.added is not None:
+            read = to_tensors if self.shares.added_by_edges else destinations_of
+            own = read(block, ctx.device)
+        if runs is not None:
+            wanted = self._split_groups(block)
+            softmax = SplitSoftmax(ctx, self.shares.log_width, wanted, runs, block.n_dst, foreign_counts)
         return PartialFeed(
-            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, None, named, own
+            ctx, self.layer, None, route, share.block, block.n_dst, features, order, first, None, named, own, softmax
         )
+
+    def _sent_first(self, share: PartialBlock, destinations: np.ndarray, runs: Runs | None) -> SentFirst:
+        """Request what `destinations` (int64[n], ids) with edges in `share` send; with `runs` for each. Collective.
+
+        Several ranks may name one destination: its row is requested once.
+        """
+        slots, of_slots = self.shares.slots, None
+        if runs is None:
+            readers = np.flatnonzero((share.edges.counts > 0).cpu().numpy())
+            ids = destinations[readers]
+        else:
+            assert self.shares.slot_of is not None, "destinations send something for each relation"
+            readers = runs.destinations
+            ids = destinations[readers] * slots + self.shares.slot_of[runs.relations]
+        distinct, numbers = np.unique(ids, return_inverse=True)
+        route, rows = self.request_rows(distinct, slots)
+        vertices = rows // slots
+        original = self.ctx.sampler.original_ids(vertices)
+        if runs is not None:
+            vertices, which, number = np.unique(vertices, return_index=True, return_inverse=True)
+            of_slots = which, number * slots + rows % slots
+        return SentFirst(route, original, self.features_of(vertices), readers, numbers, of_slots)
+
+    def _split_groups(self, block: Block) -> SplitGroups:
+        """List the groups of `block` whose softmax needs several owners. Local."""
+        # Bytes and memory are predicted from the groups whose logarithms travel afterwards.
+        known_of, known = self._split
+        if known is None or known_of() is not block:
+            known = SplitGroups.of(block, self.ctx.rank_offsets)
+            self._split = ref(block), known
+        return known
 
     def _with_names(self, share: PartialBlock, destinations: np.ndarray, first: SentFirst) -> PartialBlock:
         """Add the original ids of `destinations` (int64[n], ids), which masks of attention read. Collective.
@@ -199,10 +255,6 @@ class Partial(ComputedRowsMode):
         """
         of_edge = np.repeat(np.arange(block.n_dst), np.diff(block.indptr))
         return np.unique(home_of(block.neighbours, self.ctx.rank_offsets) * block.n_dst + of_edge)
-
-    @property
-    def _inputs_id_bytes(self) -> int:
-        return self.ctx.features.id_codec.id_bytes
 
     @property
     def _name_bytes(self) -> int:

@@ -10,17 +10,21 @@ activation between layers is LeakyReLU_0.01, and a product follows the last laye
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
+from leapmpi.nn.aggregate import repeated
 from leapmpi.nn.dropout import DropoutKey, drop_edges, with_seed
+from leapmpi.nn.gemm import product
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
@@ -29,7 +33,7 @@ from leapmpi.nn.models.gat import Options as GATOptions
 from leapmpi.nn.relation_attention import ReadEdges
 from leapmpi.nn.relation_products import relation_messages
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.share_forms import attention
+from leapmpi.nn.share_forms import NORMALISED, attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
 from leapmpi.nn.whole_rows import products_with_rows
@@ -56,6 +60,8 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
 
     linear = False
     Options = Options
+    relations_at: Tensor
+    """int64[T, slots]: the places of the relations that end at each type, then -1."""
 
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
@@ -68,15 +74,29 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         self.attend_target = nn.Parameter(torch.empty(relations, self.heads, width))
         self.fans = {"neighbour": (in_dim, out_dim), "attend_source": (width, 1), "attend_target": (width, 1)}
 
+        # Relations that end at one type have slots of their own among the terms of its vertices.
+        ends = self.types.ends.tolist()
+        slots = [ends[:place].count(end) for place, end in enumerate(ends)]
+        self.slot_of = np.full(len(schema.graph.relations), -1)
+        self.slot_of[self.types.relations] = slots
+        table = torch.full((len(schema.names), max(slots, default=0) + 1), -1)
+        table[ends, slots] = torch.arange(relations)
+        self.register_buffer("relations_at", table, persistent=False)
+
     @property
     def shares(self) -> ShareForm | None:
-        """Means by the softmax over an owner's edges and the logarithms of its sums; none within relations.
+        """Across relations means by the softmax over an owner's edges, and the logarithms of its sums.
 
-        Destinations send their rows first, and owners of these give their bias.
+        Destinations then send their rows first, and owners of these give their bias. Within relations destinations send
+        their terms of scores, and shares are normalised sums over all relations.
         """
-        if self.options.softmax == WITHIN:
-            return None
         heads = self.heads
+        if self.options.softmax == WITHIN:
+            return ShareForm(
+                NORMALISED, self.out_dim, self.normalised_sums, sent_width=heads, slot_of=self.slot_of,
+                project_sent=self.terms_of, begin=self.begin, log_width=heads,
+                reads_own=False, added=self.with_bias, added_by_edges=False,
+            )  # fmt: skip
         return ShareForm(
             attention(heads, True), heads + self.out_dim, self.partial,
             lambda sampled, rows: (rows[len(sampled) :, heads:], rows[: len(sampled), heads:]),
@@ -88,28 +108,70 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         assert block.sent is not None, "the exchange mode has brought the rows of destinations"
         z, (local, own) = dense(self.prefix(x, block.src_original, key)), block.local
         read = ReadEdges.of(block, self.place_of)
-        share, logs = read.share_across(self.scores(read, z, block.sent.index_copy(0, local, z[own])))
+        target = block.sent.index_copy(0, local, z[own])
+        share, logs = read.share_across(self.scores(read, z, lambda weights: read.terms(target, weights)))
         means = self.means(read, z, self.dropped(read, share, block.src_original, block.dst_original, key))
         bias = self.bias.index_select(0, self.places_of(block.src_original[own]))
         return torch.cat([torch.cat([logs, means], dim=1), F.pad(bias, (self.heads, 0))])
 
+    def terms_of(self, rows: Rows, original: Tensor) -> Tensor:
+        """Compute the terms of vertices in scores as destinations: float[rows, slots x heads], 0 where unused."""
+        places, (_, of_target) = self.relations_at.index_select(0, self.schema.types_of(original)), self.attending()
+        every = product(dense(rows), of_target.flatten(0, 1)).view(-1, *of_target.shape[:2])
+        found = torch.gather(every, 1, places.clamp(min=0).unsqueeze(2).expand(-1, -1, self.heads))
+        return (found * (places >= 0).unsqueeze(2)).flatten(1)
+
+    def begin(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> tuple[Tensor, ...]:
+        """Compute rows after prefix, softmaxes over the edges here, and the logarithms of `ShareForm.begin`."""
+        assert block.sent is not None, "the exchange mode has brought the terms of destinations"
+        assert block.runs is not None, "the exchange mode has found the softmaxes that are split"
+        z, read = dense(self.prefix(x, block.src_original, key)), ReadEdges.of(block, self.place_of)
+        groups = read.groups_of(block.runs[0])
+        target = repeated(read.groups.edges, torch.empty_like(block.sent).index_copy(0, groups, block.sent))
+        share, logs = read.share_within(self.scores(read, z, lambda _: target))
+        return z, share, logs.index_select(0, groups.index_select(0, block.runs[1]))
+
+    def normalised_sums(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Add up the terms of these rows in the means of all relations: float[n_dst, out]."""
+        assert block.runs is not None, "`begin` was called"
+        (z, share, logs, totals), read = block.begun, ReadEdges.of(block, self.place_of)
+        part = share.new_ones(len(read.groups.destination), self.heads)
+        part = part.index_copy(0, read.groups_of(block.runs[0].index_select(0, block.runs[1])), (logs - totals).exp())
+        share = share * repeated(read.groups.edges, part)
+        return self.means(read, z, self.dropped(read, share, block.src_original, block.dst_original, key))
+
+    def with_bias(self, block: BlockTensors, h: Tensor) -> Tensor:
+        """Add the bias of the type of each destination to `h`, float[n_dst, out]."""
+        return h + self.bias.index_select(0, self.places_of(block.dst_original))
+
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the means of all relations by attention, and the bias of the destination's type: float[n_dst, out]."""
         read, z = ReadEdges.of(block, self.place_of), dense(z)
-        score = self.scores(read, z, z)
+        score = self.scores(read, z, lambda weights: read.terms(z, weights))
         share = read.softmax_within(score) if self.options.softmax == WITHIN else read.softmax_across(score)
         means = self.means(read, z, self.dropped(read, share, block.known_original, block.dst_original, key))
-        return means + self.bias.index_select(0, self.places_of(block.dst_original))
+        return self.with_bias(block, means)
 
-    def scores(self, read: ReadEdges, z: Tensor, target: Tensor) -> Tensor:
-        """Compute scores float[edges, heads] of source rows `z` for destinations with rows `target`, after prefix."""
+    def scores(self, read: ReadEdges, z: Tensor, target: Callable[[Tensor], Tensor]) -> Tensor:
+        """Compute scores float[edges, heads] of source rows `z` after prefix.
+
+        target: weights of `attending` -> the terms of the edges' destinations, float[edges, heads].
+        """
+        of_source, of_target = self.attending()
+        runs, places = read.runs
+        source = products_with_rows(runs, z, of_source.flatten(1).index_select(0, places))
+        return F.leaky_relu(source + target(of_target), SLOPE)
+
+    def attending(self) -> tuple[Tensor, Tensor]:
+        """Compute the weights by which rows give terms of scores, as sources and as destinations.
+
+        float[relations, heads, in] each.
+        """
         # A product with a row of weights for each head, rather than one with all of W_r.
         of_source, of_target = (
             torch.einsum("rhwf,rhw->rhf", self.neighbour, each) for each in (self.attend_source, self.attend_target)
         )
-        runs, places = read.runs
-        source = products_with_rows(runs, z, of_source.flatten(1).index_select(0, places))
-        return F.leaky_relu(source + read.terms(target, of_target), SLOPE)
+        return of_source, of_target
 
     def means(self, read: ReadEdges, z: Tensor, share: Tensor) -> Tensor:
         """Sum rows by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""

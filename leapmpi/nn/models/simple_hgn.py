@@ -9,11 +9,11 @@ The softmax is over all in-neighbours of v and v itself, each head by its column
 stands for each relation, and one more for the edge of a vertex to itself. The first layer has no residual. The last one
 averages heads, and divides rows by their length.
 
-The residual of attention (equation 8) follows the authors' code. The attention of the layer below is mixed already, passes
-no gradient, and has its dropout: a softmax is dropped out before it is mixed. The edge of a vertex to itself is mixed
-too. The first layer mixes nothing. The last layer mixes as all others do, since it has as many heads; the authors' has
-one head for classes of vertices, and does not mix. Samples differ from layer to layer, so beta > 0 is for full batches
-whose owners hold whole lists.
+The residual of attention (equation 8) follows the authors' code. The attention of the layer below is mixed already,
+passes no gradient, and has its dropout: a softmax is dropped out before it is mixed. The edge of a vertex to itself is
+mixed too. The first layer mixes nothing. The last layer mixes as all others do, since it has as many heads; the authors'
+has one head for classes of vertices, and does not mix. Samples differ from layer to layer, so beta > 0 is for full
+batches whose owners hold whole lists.
 """
 
 from __future__ import annotations
