@@ -110,8 +110,9 @@ class RelationGroups:
     destinations: int
 
     @classmethod
-    def of(cls, edges: Edges, relation: Tensor) -> RelationGroups:
-        """Group `edges`, whose relations are integers[edges] and ascend within a destination."""
+    def of(cls, edges: Edges, relation: Tensor | None) -> RelationGroups:
+        """Group `edges`; relations, integers[edges], ascend within a destination. Without them all are of relation 0."""
+        relation = torch.zeros_like(edges.indices) if relation is None else relation
         order, first, destination, bounds = group_edges(edges.indptr, relation)
         return cls(
             edges=Edges(first, edges.indices[order], edges.sources),
@@ -226,8 +227,8 @@ class BlockTensors:
 
     @cached_property
     def groups(self) -> RelationGroups:
-        """The edges by relation and destination; a block without relations has edges of relation 0."""
-        return _groups(self.edges, self.relation)
+        """The edges by relation and destination."""
+        return RelationGroups.of(self.edges, self.relation)
 
     def relation_share(self, dtype: torch.dtype) -> Tensor:
         """Return each edge's share in the mean of its destination and relation: float[edges], in the order of `groups`.
@@ -241,10 +242,6 @@ class BlockTensors:
         weight = self.weight.double()[order]
         sums = weight.new_zeros(edges.destinations).index_add_(0, edges.numbers, weight)
         return (weight / sums[edges.numbers]).to(dtype)
-
-
-def _groups(edges: Edges, relation: Tensor | None) -> RelationGroups:
-    return RelationGroups.of(edges, torch.zeros_like(edges.indices) if relation is None else relation)
 
 
 def as_tensor_dtype(relation: np.ndarray) -> np.ndarray:
@@ -346,7 +343,7 @@ class PartialBlock:
     @cached_property
     def groups(self) -> RelationGroups:
         """As in a block."""
-        return _groups(self.edges, self.relation)
+        return RelationGroups.of(self.edges, self.relation)
 
     def relation_share(self, dtype: torch.dtype) -> Tensor:
         """Return shares as in a block: float[edges], in the order of `groups`."""
