@@ -67,6 +67,9 @@ def test_edge_data_of_all_relations_is_kept(imported, folder):
     weights = dict(zip(graph.edge_data.relation[edges].tolist(), graph.edge_data.weight[edges].tolist(), strict=True))
     assert weights[0] == 11
     assert graph.edge_data.weight.sum() == 2 * (21 + 15 - 4 + 10)
+    # The note counts what the table counts: edges of the source, not their reverses.
+    assert "duplicates dropped                1" in graph.table
+    assert "duplicate edges merged (1): weights summed" in graph.table
     (folder / "edges/paper__in__venue/weight.npy").unlink()
     graph = imported(folder)
     assert graph.edge_data.weight is None
