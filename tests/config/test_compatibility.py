@@ -75,6 +75,11 @@ REFUSED = [
     ({}, {**BY_ROOT, "roots": "edges"}, "train.task: with bound=root"),
     ({"train.optimizer": "sgd"}, LEARNED, "train.optimizer: learned rows are updated by Adam"),
     ({"train.loss": "mse"}, {"roots": "edges", "answers": "edges"}, "train.loss: mse is a loss of regressions"),
+    (
+        {"link.negatives": "in-batch", "link.negatives_per_edge": 65, "train.batch_size": 64},
+        {"roots": "edges"},
+        "link.negatives_per_edge: 65 are more than the edges of a batch",
+    ),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}
 IDLE = [
