@@ -33,7 +33,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.nn.model import Model
 from leapmpi.nn.scorer import Scorer, relations_for
 from leapmpi.runs import progress_line
-from leapmpi.sampling.negative_sampler import NEGATIVES
+from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.sampling.sharded.known_edges import KnownEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
@@ -70,7 +70,7 @@ class LinkScoring:
         self._all = requested == ALL
         self._count = int(requested) if requested.isdigit() else _DRAWN
         self._types, self._known = dataset.types, self._known_edges(dataset, topology)
-        self._uniform = edges_of(ctx).negatives(NEGATIVES.load("uniform").sampler)
+        self._uniform = edges_of(ctx).negatives(negatives_named("uniform"))
         self._given = given_negatives(config, self.held_back.splits)
 
     def _known_edges(self, dataset: Dataset, topology: Topology | TopologyShard) -> KnownEdges | KnownTriples:

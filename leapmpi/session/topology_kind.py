@@ -99,7 +99,7 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
     if bounds_by_root(config):
         return "--sampler-option bound=root draws with a bound for each root; leave it out"
-    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives).reads_lists:
+    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives_and_file[0]).reads_lists:
         return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
     if why := strategy_named(strategy.name).why_whole_topology(strategy):
         return why
