@@ -297,9 +297,7 @@ class LinkScoring:
     def _scorer_of(self, replaced: int) -> tuple[Scorer, bool]:
         """Return the scorer of candidates for the end `replaced`, and whether it reads them as sources. Local."""
         scorer = self.held_back.scorer
-        if replaced == SOURCE and scorer.reversed is not None:
-            return scorer.reversed, False
-        return scorer, replaced == SOURCE
+        return scorer.for_sources() if replaced == SOURCE else (scorer, False)
 
     def _relations(self, edges: np.ndarray, rows: torch.Tensor) -> list[torch.Tensor]:
         """Return the argument of the scorer for the relations of `edges`, if it takes one. Local."""
