@@ -48,10 +48,7 @@ def read_triples(path: Path, dataset: Dataset, flag: str, check: bool = True) ->
 
 def _relations(rows: list[tuple[int, list[str]]], types: GraphTypes, where: str) -> list[int]:
     """Return the number of the relation of each row: SOURCE:NAME:DESTINATION, or its name where one relation has it."""
-    known = {str(each): r for r, each in enumerate(types.relations)}
-    short = [each.name for each in types.relations]
-    known |= {name: r for r, name in enumerate(short) if short.count(name) == 1}
-    found = []
+    known, found = types.relation_numbers, []
     for number, fields in rows:
         if fields[1] not in known:
             raise DataError(f"{where}, line {number}: the graph has no relation {fields[1][:60]!r}, or several")
