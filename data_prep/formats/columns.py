@@ -190,12 +190,10 @@ class EdgeColumns:
             rows = values.reshape(-1, width)[:, columns]
         else:
             # Numpy reads all that is allowed, and names what is not.
-            lines = io.StringIO(text.decode("utf-8", "replace"))
-            rows = parsed(path, lines, layout, np.float64, "number", rows_before, tuple(columns))
+            rows = parsed(path, _lines(text), layout, np.float64, "number", rows_before, tuple(columns))
         values = {column: rows[:, number] for number, column in enumerate(columns)}
         if self.whole_times and self.time is not None and _inexact(values[self.time]):
-            lines = io.StringIO(text.decode("utf-8", "replace"))
-            values[self.time] = parsed(path, lines, layout, np.int64, _WHOLE, rows_before, (self.time,))[:, 0]
+            values[self.time] = parsed(path, _lines(text), layout, np.int64, _WHOLE, rows_before, (self.time,))[:, 0]
         return self.records(values, lambda row: f"{path}, data row {rows_before + row} (counted from 0)")
 
     def of_batch(self, batch: TableColumns) -> np.ndarray:
@@ -208,6 +206,11 @@ class EdgeColumns:
     def with_first_time(self, field: str) -> EdgeColumns:
         """Return these columns, with whole times where `field`, the first of them, is whole."""
         return replace(self, whole_times=field.strip().lstrip("+-").isdigit())
+
+
+def _lines(text: bytes) -> list[str]:
+    """Return the lines of `text`."""
+    return list(io.StringIO(text.decode("utf-8", "replace")))
 
 
 def _inexact(values: np.ndarray) -> bool:

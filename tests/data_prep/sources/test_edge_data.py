@@ -166,6 +166,7 @@ def test_edge_weights_of_metis(tmp_path, imported, form, before):
     [
         ("0 1 2\n1 2 x\n", ("--edge-columns", "weight"), "'x' is not a number"),
         ("0 1 2\n1 2 nan\n", ("--edge-columns", "weight"), "weight of edge 1 .counted from 0. is nan"),
+        ("0,1,\n1,2,3\n", ("--edge-columns", "weight"), "weight of edge 0 .counted from 0. is nan"),
         ("0 1 2\n1 2 2.5\n", ("--edge-columns", "time"), "the time 2.5 is not whole"),
         ("0 1 2\n1 2 -1e300\n", ("--edge-columns", "weight"), "row 1 .*: weight in column 2 is -1e.300, which float32"),
         ("0 1 1\n1 2 1e300\n", ("--edge-columns", "feature"), "row 1 .*: features are 1e.300, which float32"),
