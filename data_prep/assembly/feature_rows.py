@@ -12,7 +12,6 @@ from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.row_blocks import BLOCK_BYTES, row_ranges
 from leapmpi.dataset.sparse_features import SparseFeatures, from_entries
-from leapmpi.dataset.validation import check_finite
 from leapmpi.errors import ConfigError, DataError
 
 SPARSE_BELOW = 0.05
@@ -71,8 +70,8 @@ class FeatureRows:
                 block = np.ascontiguousarray(self._raw[chosen], self.dtype)
         finite = np.isfinite(block)
         if not finite.all():
-            row = int(np.argmin(finite.all(axis=1)))
-            check_finite(block[row : row + 1], self._where, self._source_row(start + row))
+            row, column = divmod(int(np.argmin(finite)), self.shape[1])
+            raise self._fault(self._source_row(start + row), column, block[row, column])
         if not self._normalise:
             return block
 
@@ -80,6 +79,13 @@ class FeatureRows:
         values = block.astype(np.float32, copy=False)
         total = np.abs(values).sum(axis=1, keepdims=True, dtype=np.float64)
         return (values / np.where(total == 0, 1, total)).astype(self.dtype)
+
+    def _fault(self, row: int, column: int, value: np.generic) -> DataError:
+        """Return the error for a `value` of the source that is not finite, or not as `dtype`."""
+        if not isinstance(self._raw, SparseRows):
+            value = self._raw[row, column]
+        finite = f"finite as {self.dtype}" if np.isfinite(value) else "finite"
+        return DataError(f"{self._where}: features, row {row}, column {column} is {value}; features must be {finite}")
 
     def _source_row(self, row: int) -> int:
         return row if self._kept is None else int(self._kept[row])
@@ -119,8 +125,7 @@ class FeatureRows:
         finite = np.isfinite(values)
         if not finite.all():
             entry = int(np.argmin(finite))
-            place = f"row {self._source_row(start + row[entry])}, column {column[entry]}"
-            raise DataError(f"{self._where}: features, {place} is {values[entry]}; features must be finite")
+            raise self._fault(self._source_row(start + row[entry]), int(column[entry]), values[entry])
 
         # Normalise as dense rows are, and drop what is zero.
         if self._normalise:

@@ -9,6 +9,7 @@ import numpy as np
 
 from data_prep.edges.edge_keys import distinct
 from data_prep.workspace import Workspace, gibibytes
+from leapmpi.dataset.topology import places_among
 from leapmpi.errors import DataError, ResourceError
 
 Ids = Sequence[str] | np.ndarray
@@ -79,8 +80,8 @@ class Numbering:
         ids = plain(ids, place)
         if isinstance(ids, np.ndarray) and isinstance(self.ids, np.ndarray) and len(self.ids):
             ascending, order = self._ascending
-            at = np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)
-            found = np.where(ascending[at] == ids, order[at], -1)
+            at = places_among(ids, ascending)
+            found = np.where(at < 0, -1, order[at])
         else:
             look_up = self._by_text.get
             found = np.fromiter((look_up(str(name), -1) for name in ids), np.int64, len(ids))

@@ -182,11 +182,12 @@ def _sorted(
         _check_number(n, edges.read, where)
 
     progress.start(edges.count, "edges taken")
-    found = adjacency_of(chunks, n, edges.carries, True, "edges", workspace, progress, columns=relations * n)
+    columns, added_from = relations * n, len(raw.relations) * n
+    found = adjacency_of(chunks, n, edges.carries, True, "edges", workspace, progress, columns, added_from)
     raw.notes += found.notes
     # Distinct edges of the source, without those of relations that were added.
     keyed, written = found.adjacency, found.counts.written
-    added = _edges_from(keyed, len(raw.relations) * n)
+    added = _edges_from(keyed, added_from)
     duplicates = edges.read - edges.loops - (written - added)
     counts = replace(
         found.counts, read=edges.read, loops=edges.loops, duplicates=duplicates, reverse_added=added, written=written

@@ -11,6 +11,7 @@ from data_prep.edges.typed_graph import GivenTriples, TypedEdges
 from leapmpi.dataset.edge_splits import EdgeSplits
 from leapmpi.dataset.graph_types import relation_dtype
 from leapmpi.dataset.held_back_triples import triple_place
+from leapmpi.dataset.topology import places_among
 from leapmpi.errors import DataError
 from leapmpi.system.jit import compiled
 
@@ -55,7 +56,7 @@ def held_back(
 def _numbered(triples: np.ndarray, edges: TypedEdges, original_id: np.ndarray, where: str) -> tuple[np.ndarray, int]:
     """Return `triples` int64[k, 3] by rows of the graph, in the order of files, and how many are left out."""
     numbers = edges.numbers_of(triples, where)
-    rows = np.minimum(np.searchsorted(original_id, numbers[:, [0, 2]]), len(original_id) - 1)
-    there = (original_id[rows] == numbers[:, [0, 2]]).all(axis=1) & (rows[:, 0] != rows[:, 1])
+    rows = places_among(numbers[:, [0, 2]], original_id)
+    there = (rows >= 0).all(axis=1) & (rows[:, 0] != rows[:, 1])
     ordered = np.unique(np.column_stack([rows[:, 1], numbers[:, 1], rows[:, 0]])[there], axis=0)
     return np.ascontiguousarray(ordered[:, ::-1]), len(triples) - len(ordered)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.assembly.feature_rows import FeatureRows
+from data_prep.edges.edge_records import narrowed
 from data_prep.edges.raw_graph import SparseRows
 from leapmpi.dataset.hdf5.names import MULTI_LABEL, REGRESSION
 from leapmpi.errors import DataError
@@ -138,16 +139,14 @@ def _single(raw: np.ndarray, classes: int | None, where: str) -> Labels:
 def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
     """Return `labels` [k] of the vertices from `first` on as int64, -1 where they are NaN."""
     if labels.dtype.kind == "f":
-        known = ~np.isnan(labels)
-        bad = known & (labels != np.trunc(np.where(np.isfinite(labels), labels, 0)))
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise DataError(
-                f"{where}: the label of vertex {first + row} is {labels[row]}; classes are whole numbers from 0 on, "
-                "and --task regression takes other numbers"
-            )
-        labels = np.where(known, labels, -1)
-    return labels.astype(np.int64)
+        labels = np.where(np.isnan(labels), -1, labels)
+    found, lost = narrowed(labels, np.dtype(np.int64))
+    if lost >= 0:
+        raise DataError(
+            f"{where}: the label of vertex {first + lost} is {labels[lost]}; classes are whole numbers from 0 on, "
+            "and --task regression takes other numbers"
+        )
+    return found
 
 
 def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
@@ -159,13 +158,10 @@ def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
             f"{vertices:,} vertices"
         )
     times = raw.reshape(-1)
-    with np.errstate(invalid="ignore"):
-        whole = times.astype(np.int64)
-    # Signed integers fit; others may have been wrapped around.
-    wrapped = False if times.dtype.kind == "i" else np.abs(times.astype(np.float64)) >= 2**63
-    if len(bad := np.flatnonzero((whole != times) | wrapped)):
+    whole, lost = narrowed(times, np.dtype(np.int64))
+    if lost >= 0:
         raise DataError(
-            f"{where}: the time of vertex {bad[0]} (counted from 0) is {times[bad[0]]}; times of vertices are whole "
+            f"{where}: the time of vertex {lost} (counted from 0) is {times[lost]}; times of vertices are whole "
             "numbers of 64 bits"
         )
     return whole

@@ -9,7 +9,8 @@ from itertools import chain
 import numpy as np
 
 from data_prep.assembly.id_map import BYTES_PER_TEXT
-from data_prep.formats.columns import Table, TableColumns
+from data_prep.edges.edge_records import narrowed
+from data_prep.formats.columns import Table, TableColumns, numbers_in
 from data_prep.workspace import Workspace, require
 from leapmpi.errors import DataError
 
@@ -104,13 +105,10 @@ def _is_numeric(column: list[str] | np.ndarray) -> bool:
 
 def _numbers(batch: TableColumns, name: str) -> np.ndarray:
     """Return the column as float32[rows, k]."""
-    column = _column(batch, name)
-    if isinstance(column, np.ndarray):
-        return column.astype(np.float32).reshape(batch.rows, -1)
-    out = np.empty((batch.rows, 1), np.float32)
-    for row, text in enumerate(column):
-        try:
-            out[row] = float(text)
-        except ValueError:
-            raise DataError(f"{batch.place(row)}: {text[:40]!r} in column {name!r} is not a number") from None
-    return out
+    _column(batch, name)
+    column = numbers_in(batch, name)
+    found, lost = narrowed(column.reshape(batch.rows, -1), np.dtype(np.float32))
+    if lost >= 0:
+        row, value = lost // found.shape[1], column.reshape(-1)[lost]
+        raise DataError(f"{batch.place(row)}: {value} in column {name!r} is too large for float32")
+    return found

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow
 from pyarrow import compute, types
 
+from data_prep.edges.edge_records import narrowed
 from leapmpi.errors import DataError
 
 NEVER = np.iinfo(np.int64).max
@@ -78,8 +79,9 @@ def texts_in(column: pyarrow.Array, separator: str | None = None) -> pyarrow.Arr
     if types.is_floating(column.type):
         # 5.0 where a number is missing is 5 elsewhere.
         column = compute.if_else(compute.is_nan(column), pyarrow.scalar(None, column.type), column)
-        whole = compute.all(compute.equal(compute.floor(column), column)).as_py()
-        column = column.cast(pyarrow.int64()) if whole else column
+        found = column.drop_null().to_numpy(zero_copy_only=False)
+        if narrowed(found, np.dtype(np.int64))[1] < 0:
+            column = column.cast(pyarrow.int64())
     return column.cast(pyarrow.large_string())
 
 

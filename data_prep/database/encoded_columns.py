@@ -68,7 +68,10 @@ def fitted(rows: TableRows, until: int | None, training: np.ndarray | None) -> d
 
 
 def encoded(rows: TableRows, states: Mapping[str, State], workspace: Workspace) -> np.ndarray:
-    """Encode the columns of a table in the order of the schema: float32[rows, F]; a column of ones where none is."""
+    """Encode the columns of a table in the order of the schema: float32[rows, F]; a column of ones where none is.
+
+    Raises DataError naming the row of a number that float32 does not hold.
+    """
     columns = [each for each in rows.schema.columns if each.encoder != LEARNED]
     members = {each.column: ENCODERS.load(each.encoder) for each in columns}
     widths = [members[each.column].width(states[each.column]) for each in columns]
@@ -80,7 +83,11 @@ def encoded(rows: TableRows, states: Mapping[str, State], workspace: Workspace) 
     for place, found in rows.batches([each.column for each in columns]):
         for each, low, high in zip(columns, ends, ends[1:], strict=False):
             state, name = states[each.column], rows.name_of(each.column)
-            out[place, low:high] = members[each.column].encode(state, found[each.column], name)
+            some = members[each.column].encode(state, found[each.column], name)
+            if not (finite := np.isfinite(some).all(axis=1)).all():
+                row = place.start + int(np.argmin(finite))
+                raise DataError(f"{name}, row {row} (counted from 0): a number is infinite, or too large for float32")
+            out[place, low:high] = some
     return out
 
 

@@ -99,15 +99,24 @@ class EdgePlacer:
     """Takes edges with their records, and gives what the edges of an adjacency carry.
 
     dtype: that of the records; name: what messages call the edges. Each edge counts both ways unless `directed`. rows:
-    first and end of the rows of the adjacency.
+    first and end of the rows of the adjacency. reverse_from: sources from this number on are those of reverse edges
+    that the caller adds; None without.
     """
 
     def __init__(
-        self, rows: tuple[int, int], dtype: np.dtype, *, directed: bool, name: str, workspace: Workspace
+        self,
+        rows: tuple[int, int],
+        dtype: np.dtype,
+        *,
+        directed: bool,
+        name: str,
+        workspace: Workspace,
+        reverse_from: int | None = None,
     ) -> None:
         self._directed, self._name, self._workspace = directed, name, workspace
         self._dtype = np.dtype([("row", "<i8"), ("column", "<i8"), ("backwards", "?"), ("carried", dtype)])
         self._low, self._rows, self._read = rows[0], rows[1] - rows[0], 0
+        self._reverse_from = np.iinfo(np.int64).max if reverse_from is None else reverse_from
         self._bits = max(0, (self._rows - 1).bit_length() - _MOST_BUCKETS.bit_length() + 1)
         self._folder = workspace.path("records")
         self._folder.mkdir()
@@ -141,7 +150,8 @@ class EdgePlacer:
         if not inside.all():
             row, column, carried = row[inside], column[inside], carried[inside]
         records = np.empty(len(row), self._dtype)
-        records["row"], records["column"], records["backwards"] = row, column, backwards
+        records["row"], records["column"] = row, column
+        records["backwards"] = backwards | (column >= self._reverse_from)
         records["carried"] = carried
         bucket = records["row"] >> self._bits
         # One write for each bucket, rather than one for each record.

@@ -6,7 +6,7 @@ A record has some of the fields `weight` (float32), `features` (Fe numbers), `ti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -88,26 +88,45 @@ class EdgeArrays:
     def records(self, start: int, stop: int) -> np.ndarray:
         """Return the records of the edges start ... stop - 1."""
         found = np.empty(max(0, min(stop, *map(len, self.arrays.values())) - start), self.dtype)
-        with np.errstate(over="ignore"):  # what overflows becomes infinite, and is found when it is placed
-            for field, array in self.arrays.items():
-                rows = array[start : start + len(found)]
-                found[field] = whole_labels(rows, self.name, start) if field == "labels" else rows
+        for field, array in self.arrays.items():
+            rows = array[start : start + len(found)]
+            fill(found, field, rows, lambda row: f"{self.name}: {{}} of edge {start + row} (counted from 0)")
         return found
 
 
-def whole_labels(values: np.ndarray, name: str, first: int) -> np.ndarray:
-    """Convert edge labels to int64; NaN is -1. Raises DataError for fractions; the first is edge `first`."""
-    if values.dtype.kind != "f":
-        return values.astype(np.int64)
-    known = ~np.isnan(values)
-    odd = known & ((values != np.floor(values)) | (np.abs(values) >= 2**53))
-    if odd.any():
-        row = int(np.argmax(odd))
-        raise DataError(
-            f"{name}: the label of edge {first + row} (counted from 0) is {values[row]}; labels of edges are classes, "
-            "whole numbers"
-        )
-    return np.where(known, values, -1).astype(np.int64)
+def narrowed(values: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
+    """Return `values` as `dtype`, and the flat place of the first that this type does not hold; -1 where it holds all.
+
+    An integer type holds numbers that stay the same. A float type holds all but finite numbers that become infinite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = values.astype(dtype, copy=False)
+        if found.dtype.kind == "f":
+            infinite = ~np.isfinite(found)
+            lost = infinite & np.isfinite(values) if infinite.any() else infinite
+        elif values.dtype.kind == "f":
+            lost = (values != np.trunc(values)) | ~(np.abs(values, dtype=np.float64) < 2.0**63)
+        else:
+            lost = (found < 0) & (values > 0)
+    return found, int(np.argmax(lost)) if lost.any() else -1
+
+
+def fill(records: np.ndarray, field: str, values: np.ndarray, place: Callable[[int], str]) -> None:
+    """Set one field of `records` [k] to `values` [k] or [k, Fe]. An unlabelled edge, of label NaN, gets -1.
+
+    place: names a row in messages; {} stands for the field. Raises DataError for a value that the field does not hold.
+    """
+    given, kind = values, records.dtype[field].base
+    if field == "labels" and values.dtype.kind == "f":
+        given = np.where(np.isnan(values), -1, values)
+    found, lost = narrowed(given, kind)
+    if lost >= 0:
+        row, value = lost // max(1, values[0].size), values.reshape(-1)[lost]
+        name = {"labels": "the label"}.get(field, field)
+        verb = "are" if field == "features" else "is"
+        hint = "; labels of edges are classes, whole numbers" if field == "labels" else f", which {kind} does not hold"
+        raise DataError(f"{place(row).format(name)} {verb} {value}{hint}")
+    records[field] = found
 
 
 def _feature_type(array: np.ndarray) -> np.dtype:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.edges.edge_records import EdgeArrays
+from data_prep.edges.edge_records import EdgeArrays, narrowed
 from data_prep.edges.edge_stream import CountVertices, Edges, EdgeStream
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError
@@ -254,10 +254,18 @@ def believable(vertices: int, edges: int, name: str) -> int:
 
 
 def whole_numbers(array: np.ndarray, name: str) -> np.ndarray:
-    """Return `array`, of signed integers. Raises DataError when its type is not an integer one."""
+    """Return `array`, of signed integers. Raises DataError for another type, and for a number that int64 does not hold.
+
+    The array may be mapped, and is then read here only where its integers have no sign.
+    """
     if array.dtype.kind not in "iu":
         raise DataError(f"{name} must hold whole numbers, but its type is {array.dtype}")
-    return array if array.dtype.kind == "i" else array.astype(np.int64)
+    if array.dtype.kind == "i":
+        return array
+    found, lost = narrowed(array, np.dtype(np.int64))
+    if lost >= 0:
+        raise DataError(f"{name} holds {array.reshape(-1)[lost]}, but whole numbers must be below 2**63")
+    return found
 
 
 def checked_pairs(array: np.ndarray, name: str, *, rows: bool) -> np.ndarray:

@@ -15,6 +15,7 @@ from data_prep.edges.edge_records import Chunk, with_records
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.progress import Progress
 from data_prep.workspace import Workspace
+from leapmpi.dataset.topology import places_among
 from leapmpi.system.stage_files import Stored
 from leapmpi.system.worker_threads import in_order
 
@@ -130,9 +131,7 @@ class SeenEdges:
         found = np.empty(0, np.int64)
         for chunk, _ in with_records(self.chunks()):
             fresh = distinct(chunk.reshape(-1).astype(np.int64))
-            if len(found):
-                place = np.minimum(np.searchsorted(found, fresh), len(found) - 1)
-                fresh = fresh[found[place] != fresh]
+            fresh = fresh[places_among(fresh, found) < 0]
             if len(fresh):
                 found = np.sort(np.concatenate([found, fresh]), kind="stable")  # two runs: a merge
         return found

@@ -190,11 +190,13 @@ def adjacency_of(
     workspace: Workspace,
     progress: Progress,
     columns: int | None = None,
+    reverse_from: int | None = None,
     final: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> SortedEdges:
     """Sort `chunks` of vertex numbers [2, k] with records of type `carries` [k]; other arguments are those of a sorter.
 
-    final: maps ids to vertex numbers, where they are not. A task sorts the rows of its share.
+    reverse_from: as in an EdgePlacer. final: maps ids to vertex numbers, where they are not. A task sorts the rows of
+    its share.
     """
     sorter = EdgeSorter(vertices, directed=directed, name=name, workspace=workspace, columns=columns)
 
@@ -218,7 +220,7 @@ def adjacency_of(
         sorter.keep(rows)
     placer = None
     if carries is not None:
-        placer = EdgePlacer(rows, carries, directed=directed, name=name, workspace=workspace)
+        placer = EdgePlacer(rows, carries, directed=directed, name=name, workspace=workspace, reverse_from=reverse_from)
     for chunk, records in numbered():
         sorter.hold(chunk)
         if placer and records is not None:

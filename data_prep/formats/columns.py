@@ -6,14 +6,14 @@ The last are known by their names, or named by --edge-columns.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from data_prep.edges.edge_records import record_type, whole_labels
+from data_prep.edges.edge_records import fill, record_type
 from data_prep.formats.integer_lines import COMMENT, scanned
 from data_prep.formats.numeric_text import Layout, parsed
 from leapmpi.dataset.hdf5.names import REGRESSION
@@ -24,6 +24,7 @@ _UNKNOWN = ("", "nan", "none", "null")
 ROWS_AT_ONCE = 1 << 16
 """Rows of a batch."""
 
+_WHOLE = "whole number of 64 bits"
 _UNLABELLED = ("", "-1", "nan", "none", "null")
 
 
@@ -160,24 +161,23 @@ class EdgeColumns:
         weight, labels = self.weight is not None, self.label is not None
         return record_type(kind, len(self.features), weight=weight, time=time, labels=labels)
 
-    def records(self, values: dict[int | str, np.ndarray], where: str) -> np.ndarray:
-        """Return the records of rows whose columns hold `values`.
+    def records(self, values: dict[int | str, np.ndarray], place: Callable[[int], str]) -> np.ndarray:
+        """Return the records of rows whose columns hold `values`; `place` names a row in messages.
 
-        Raises DataError for a time that is not whole, as others.
+        Raises DataError for a time that is not whole, as others, and for a number that its field does not hold.
         """
         found = np.empty(len(next(iter(values.values()))), self.dtype)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is found when it is placed
-            if self.weight is not None:
-                found["weight"] = values[self.weight]
-            if self.time is not None:
-                times = values[self.time]
-                if self.whole_times and times.dtype.kind == "f" and (odd := times != np.floor(times)).any():
-                    raise DataError(f"{where}: the time {times[odd][0]} is not whole, but the first one is")
-                found["time"] = times
-            if self.label is not None:
-                found["labels"] = whole_labels(values[self.label], where, 0)
-            for number, column in enumerate(self.features):
-                found["features"][:, number] = values[column]
+        if self.time is not None:
+            times = values[self.time]
+            if self.whole_times and times.dtype.kind == "f" and (odd := times != np.floor(times)).any():
+                row = int(np.argmax(odd))
+                raise DataError(f"{place(row)}: the time {times[row]} is not whole, but the first one is")
+        for field, column in ((WEIGHT, self.weight), (TIME, self.time), ("labels", self.label)):
+            if column is not None:
+                fill(found, field, values[column], lambda row, name=column: f"{place(row)}: {{}} in column {name!r}")
+        if self.features:
+            features = np.stack([values[column] for column in self.features], axis=1)
+            fill(found, "features", features, lambda row: f"{place(row)}: {{}}")
         return found
 
     def of_text(self, path: Path, text: bytes, layout: Layout, rows_before: int) -> np.ndarray:
@@ -190,21 +190,50 @@ class EdgeColumns:
             rows = values.reshape(-1, width)[:, columns]
         else:
             # Numpy reads all that is allowed, and names what is not.
-            lines = io.StringIO(text.decode("utf-8", "replace"))
-            rows = parsed(path, lines, layout, np.float64, "number", rows_before, tuple(columns))
-        where = f"{path}, after data row {rows_before}"
-        return self.records({column: rows[:, number] for number, column in enumerate(columns)}, where)
+            rows = parsed(path, _lines(text), layout, np.float64, "number", rows_before, tuple(columns))
+        values = {column: rows[:, number] for number, column in enumerate(columns)}
+        if self.whole_times and self.time is not None and _inexact(values[self.time]):
+            values[self.time] = parsed(path, _lines(text), layout, np.int64, _WHOLE, rows_before, (self.time,))[:, 0]
+        return self.records(values, lambda row: f"{path}, data row {rows_before + row} (counted from 0)")
 
     def of_batch(self, batch: TableColumns) -> np.ndarray:
         """Return the records of the rows of `batch`. Raises DataError with the row of a field that is not a number."""
-        return self.records({name: _numbers(batch, str(name)) for name in self.all}, batch.place(0))
+        values = {name: numbers_in(batch, str(name)) for name in self.all}
+        if self.whole_times and self.time is not None and _inexact(values[self.time]):
+            values[self.time] = _integers(batch, str(self.time))
+        return self.records(values, batch.place)
 
     def with_first_time(self, field: str) -> EdgeColumns:
         """Return these columns, with whole times where `field`, the first of them, is whole."""
         return replace(self, whole_times=field.strip().lstrip("+-").isdigit())
 
 
-def _numbers(batch: TableColumns, name: str) -> np.ndarray:
+def _lines(text: bytes) -> list[str]:
+    """Return the lines of `text`."""
+    return list(io.StringIO(text.decode("utf-8", "replace")))
+
+
+def _inexact(values: np.ndarray) -> bool:
+    """Return whether some of `values` are whole numbers so large that float64 may have rounded them."""
+    return values.dtype.kind == "f" and bool((np.abs(values) >= 2.0**53).any())
+
+
+def _integers(batch: TableColumns, name: str) -> np.ndarray:
+    """Return a column of large whole numbers, int64[rows]. Raises DataError with the row of another text."""
+    column = batch.columns[name]
+    if isinstance(column, np.ndarray):
+        return column
+    found = np.empty(len(column), np.int64)
+    for row, text in enumerate(column):
+        try:
+            found[row] = int(text)
+        except (ValueError, OverflowError):
+            raise DataError(f"{batch.place(row)}: {text[:40]!r} in column {name!r} is not a {_WHOLE}") from None
+    return found
+
+
+def numbers_in(batch: TableColumns, name: str) -> np.ndarray:
+    """Return a column as numbers [rows] or [rows, k]. Raises DataError with the row of a text that is not a number."""
     column = batch.columns[name]
     if isinstance(column, np.ndarray):
         return column

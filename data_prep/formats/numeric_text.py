@@ -6,7 +6,7 @@ import gzip
 import re
 import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
@@ -96,7 +96,7 @@ def find_layout(path: Path) -> Layout | None:
 
 def parsed(
     path: Path,
-    lines: Iterable[str],
+    lines: Sequence[str],
     layout: Layout,
     dtype: type,
     kind: str,

@@ -38,8 +38,9 @@ class _Header(NamedTuple):
 
 def can_read(path: Path) -> bool:
     """Recognise the suffix, but leave .graph files of Planetoid and WebGraph to those formats."""
-    foreign = path.match("ind.*.graph") or path.with_suffix(".properties").exists()
-    return path.name.endswith(_SUFFIXES) and path.is_file() and not foreign
+    if not path.name.endswith(_SUFFIXES) or not path.is_file():
+        return False
+    return not path.match("ind.*.graph") and not path.with_suffix(".properties").exists()
 
 
 def read(path: Path, options: ReadOptions) -> RawGraph:

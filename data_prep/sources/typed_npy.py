@@ -81,7 +81,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
     graph.target = about["target"] if isinstance(about.get("target"), str) else None
     _read_splits(path, graph)
     graph.files = {
-        str(Path(name).relative_to(path)) if Path(name).is_absolute() else name: what
+        str(Path(name).relative_to(path)) if Path(name).is_relative_to(path) else name: what
         for name, what in graph.files.items()
     }
     return graph

@@ -351,6 +351,17 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         "link.negatives_per_edge",
+        "`--negatives in-batch`: more than `--batch-size`",
+        lambda f: (
+            f.roots == "edges"
+            and not f.edge_labels
+            and f.config.link.negatives == "in-batch"
+            and f.config.link.negatives_per_edge > f.config.train.batch_size
+        ),
+        "{value} are more than the edges of a batch, whose ends in-batch draws; give at most --batch-size",
+    ),
+    Row(
+        "link.negatives_per_edge",
         "`--negatives all`",
         lambda f: f.config.link.negatives == "all",
         "all vertices are negatives",

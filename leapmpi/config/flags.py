@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from leapmpi.config.options import lines_of_help
@@ -72,10 +72,26 @@ def add_flag(
     # The help, the choices that the metavar does not show, and the default.
     help = setting.limits["help"]
     if setting.choices() and setting.metavar != "|".join(setting.choices()):
-        help += f": {', '.join(setting.choices())}"
+        help += f": {_listed(setting.choices())}"
     if shown := setting.default_text if default is None else default:
         help += f" (default {shown})"
     return parser.add_argument(f"--{setting.flag}", help=help, **keywords)
+
+
+def _listed(choices: Sequence[str]) -> str:
+    """List `choices`, those that differ in a last number alone, such as hits-1 and hits-3, once for all numbers."""
+    numbers: dict[str, list[int]] = {}
+    for stem, _, last in (each.rpartition("-") for each in choices):
+        if last.isdigit():
+            numbers.setdefault(stem, []).append(int(last))
+    stems: dict[str, list[str]] = {}
+    for stem, each in numbers.items():
+        if len(each) > 1:
+            stems.setdefault(", ".join(map(str, sorted(each))), []).append(stem)
+    short = {stem for same in stems.values() for stem in same}
+    alone = [each for each in choices if each.rpartition("-")[0] not in short]
+    families = [f"{', '.join(f'{stem}-K' for stem in same)} for K {each}" for each, same in stems.items()]
+    return "; ".join([", ".join(alone), *families])
 
 
 def with_flags(config: Config, values: Mapping[str, Any]) -> Config:

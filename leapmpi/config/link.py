@@ -48,3 +48,9 @@ class LinkConfig:
         metavar="all|given|N",
         check=check_negatives,
     )
+
+    @property
+    def negatives_and_file(self) -> tuple[str, str]:
+        """The name of the negative sampler, and the file of `hard:FILE`, empty without one."""
+        name, _, file = self.negatives.partition(":")
+        return name, file

@@ -92,9 +92,14 @@ class Config:
         return given * layers if len(given) == 1 else given or self.sampling.fanout
 
     @property
+    def evaluation_takes_all(self) -> bool:
+        """Whether splits are scored by all in-neighbours."""
+        return set(self.evaluation_fanout) == {-1}
+
+    @property
     def evaluation_samples(self) -> bool:
         """Whether splits are scored on sampled neighbourhoods: not by all in-neighbours, nor by none at all."""
-        return set(self.evaluation_fanout) != {-1} and tuple(self.sampling.relation_fanout) != ("*=0",)
+        return not self.evaluation_takes_all and tuple(self.sampling.relation_fanout) != ("*=0",)
 
     def _with(self, key: str, value: Any, origin: str) -> Config:
         """Return a copy with `value`, checked alone, as setting `key`."""

@@ -129,6 +129,13 @@ class GraphTypes:
                 found[r], found[each.reverse_of] = each.reverse_of, r
         return found
 
+    @cached_property
+    def relation_numbers(self) -> dict[str, int]:
+        """Numbers of the relations by SOURCE:NAME:DESTINATION, and by NAME where one relation alone has it."""
+        short = [each.name for each in self.relations]
+        alone = {name: r for r, name in enumerate(short) if short.count(name) == 1}
+        return alone | {str(each): r for r, each in enumerate(self.relations)}
+
     @property
     def target_number(self) -> int | None:
         """Number of the target type; None without one, or where vertices of all types are roots."""

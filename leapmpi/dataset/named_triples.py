@@ -14,12 +14,13 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.errors import DataError
 
 
-def read_triples(path: Path, dataset: Dataset, flag: str) -> np.ndarray:
+def read_triples(path: Path, dataset: Dataset, flag: str, check: bool = True) -> np.ndarray:
     """Read int64[k, 3] from the text `path`: original id of a source, number of the relation, original id of its end.
 
     A line has a source and a destination, with the relation between them in a typed graph; fields are separated by
     commas, tabs, semicolons or blanks. Vertices have names of the source, where it has some. A plain graph has
-    relation 0.
+    relation 0. check: whether to read the whole file of names and compare its digest, which one rank does for all.
+
     Raises DataError with the line for what is none of them, and for a file that cannot be read.
     """
     types, width = dataset.types, 2 if dataset.types is None else 3
@@ -30,7 +31,7 @@ def read_triples(path: Path, dataset: Dataset, flag: str) -> np.ndarray:
             shape = "a source and a destination" if width == 2 else "a source, a relation and a destination"
             raise DataError(f"{where}, line {number}: expected {shape}, found {len(fields)} fields")
 
-    names = open_names(dataset.folder / DATASET_FILE, dataset.attributes)
+    names = open_names(dataset.folder / DATASET_FILE, dataset.attributes, check)
     found = np.zeros((len(rows), 3), np.int64)
     if not rows:
         return found
@@ -48,10 +49,7 @@ def read_triples(path: Path, dataset: Dataset, flag: str) -> np.ndarray:
 
 def _relations(rows: list[tuple[int, list[str]]], types: GraphTypes, where: str) -> list[int]:
     """Return the number of the relation of each row: SOURCE:NAME:DESTINATION, or its name where one relation has it."""
-    known = {str(each): r for r, each in enumerate(types.relations)}
-    short = [each.name for each in types.relations]
-    known |= {name: r for r, name in enumerate(short) if short.count(name) == 1}
-    found = []
+    known, found = types.relation_numbers, []
     for number, fields in rows:
         if fields[1] not in known:
             raise DataError(f"{where}, line {number}: the graph has no relation {fields[1][:60]!r}, or several")

@@ -65,26 +65,36 @@ class VertexNames:
         return self._text[start : int(self._ends[number])].decode("utf-8", "surrogatepass")
 
 
-def open_names(path: Path, attributes: Attributes, check: bool = True, optional: bool = False) -> VertexNames | None:
+def open_names(path: Path, attributes: Attributes, check: bool = True) -> VertexNames | None:
     """Open the names that belong to the graph file or dataset.h5 `path` with these `attributes`; None without names.
 
-    Raises DataError when their file is missing, which is None too if `optional`, or, with `check`, is not the one that
-    was written with the graph.
+    Raises DataError when their file is missing, or, with `check`, is not the one that was written with the graph.
     """
     if FILE not in attributes:
         return None
-    name = str(attributes[FILE])
-    # A crafted file must not make a reader open files elsewhere.
-    if not name or Path(name).name != name or "\0" in name:
-        raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is not a file beside it")
-    file = path.with_name(name)
-    if not file.is_file():
-        if optional:
-            return None
-        raise DataError(f"{file}, the names of the vertices of {path}, is missing; keep the two files together")
+    file = _file_of(path, attributes)
+    if missing := missing_names(path, attributes):
+        raise DataError(f"{missing}; keep the two files together")
     if check and digest_of(file) != attributes.get(DIGEST):
         raise DataError(f"{file} does not hold the names of the vertices of {path}: their digests differ")
     return VertexNames(file)
+
+
+def missing_names(path: Path, attributes: Attributes) -> str | None:
+    """Describe that the file of the names of the graph file or dataset.h5 `path` is missing; None where it is not.
+
+    Raises DataError for a name that is not that of a file beside `path`.
+    """
+    if FILE not in attributes or (file := _file_of(path, attributes)).is_file():
+        return None
+    return f"{file}, the names of the vertices of {path}, is missing"
+
+
+def _file_of(path: Path, attributes: Attributes) -> Path:
+    name = str(attributes[FILE])
+    if not name or Path(name).name != name or "\0" in name:
+        raise DataError(f"{path} names {name[:80]!r} as the file of its vertices' names, which is not a file beside it")
+    return path.with_name(name)
 
 
 def digest_of(path: Path) -> str:

@@ -75,17 +75,16 @@ def write_task_rows(
 
 
 def _check_made_for(dataset: Dataset, path: Path) -> None:
-    """Raise DataError for a file that `leapmpi-prep task-table` did not make, or not for `dataset`."""
+    """Raise DataError for a file that is damaged, or that `leapmpi-prep task-table` did not make for `dataset`."""
+    fault = f"{path} was not made for {dataset.folder}"
     try:
         with opened(path, names.PART_FORMAT) as (_, found):
             fits = found.get(names.UUID) == dataset.uuid and found.get("part") == dataset.parts
-    except DataError:
-        fits = False
+    except DataError as error:
+        # What a reader of other parts advises is not how to make this file.
+        fits, fault = False, str(error).partition(";")[0]
     if not fits:
-        raise DataError(
-            f"--task-table {path} was not made for {dataset.folder}; make it by leapmpi-prep task-table "
-            f"{dataset.folder} TABLE ROWS.h5"
-        )
+        raise DataError(f"--task-table {fault}; make it by leapmpi-prep task-table {dataset.folder} TABLE ROWS.h5")
 
 
 def with_task_rows(dataset: Dataset, path: Path) -> tuple[Dataset, RowTexts]:
@@ -101,7 +100,15 @@ def with_task_rows(dataset: Dataset, path: Path) -> tuple[Dataset, RowTexts]:
         rows, edges = (int(found.get(name, 0)) for name in (ROWS, EDGES))
         stored = map_array(file, TEXTS, ("|u1",), file.array(TEXTS).shape)
         first, *others = csv.reader(io.StringIO(stored.tobytes().decode("utf-8", "surrogatepass"), newline=""))
+        if [len(each) for each in others] != [len(first)] * rows:
+            raise DataError(
+                f"--task-table {path}: {TEXTS} does not hold the texts of {rows:,} rows; make the file again"
+            )
         relation = map_array(file, names.RELATION, ("|u1", "<u2"), (edges,))
+        if relation.max(initial=0) >= len(types.relations):
+            raise DataError(
+                f"--task-table {path}: relation {relation.max()} is not one of {dataset.folder}; make the file again"
+            )
         counts = np.bincount(relation, minlength=len(types.relations))
     # The target is the last type, so that its new rows take the ids after all others.
     last = types.vertices[-1]

@@ -128,6 +128,18 @@ def entries_of(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return places
 
 
+def places_among(wanted: np.ndarray, ids: np.ndarray, order: np.ndarray | None = None) -> np.ndarray:
+    """Return the place in `ids` (integers [n]) of each of `wanted` (integers of any shape): int64, -1 for others.
+
+    order: int64[n], in which `ids` ascend; None where they do as they stand.
+    """
+    if not len(ids):
+        return np.full(wanted.shape, -1, np.int64)
+    places = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
+    places = places if order is None else order[places]
+    return np.where(ids[places] == wanted, places, -1)
+
+
 @compiled
 def _row_sums(indptr, values, sums):
     """Sum each row's values, in float64 and in the order of the row."""

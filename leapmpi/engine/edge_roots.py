@@ -140,14 +140,15 @@ class EdgeRoots(RootSource):
         link = self.task.link
         self.per_edge = link.negatives_per_edge if self.task.draws_negatives else 0
         self.edges = edges_of(ctx)
-        self.kind = negatives_named(link.negatives)
+        self.kind = negatives_named(link.negatives_and_file[0])
         self.negatives = self._negatives() if self.per_edge else None
 
     def _negatives(self) -> Negatives:
         """Return draws of negatives, from lists of a file where these are read. Local."""
         if not self.kind.reads_lists:
             return self.edges.negatives(self.kind)
-        lists = HardLists(self.task.hard_negatives, self.ctx.sampler.topology)
+        triples = self.task.hard_negatives(check=self.ctx.rank == 0)
+        lists = HardLists(triples, self.ctx.sampler.topology)
         return self.edges.negatives(partial(self.kind, lists=lists))
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> EdgePlan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.dataset.edge_splits import EdgeSplits
-from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.topology import Topology, places_among
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.typed_negatives import DESTINATION, SOURCE
 
@@ -32,10 +32,7 @@ class KnownTriples:
         queries, indptr, partners = self._found[replaced]
         number = np.searchsorted(queries, self._code(edges, 1 - replaced))
         pairs = np.repeat(np.arange(len(queries)), np.diff(indptr)) * np.int64(self._vertices) + partners
-        wanted = number * np.int64(self._vertices) + candidates
-        place = np.searchsorted(pairs, wanted)
-        place[place == len(pairs)] = 0
-        return pairs[place] == wanted if len(pairs) else np.zeros(len(wanted), bool)
+        return places_among(number * np.int64(self._vertices) + candidates, pairs) >= 0
 
     def mask(self, edges: np.ndarray, replaced: int, first: int, end: int) -> np.ndarray:
         """Return bool[k, end - first]: which vertices `first` to `end` are not candidates for the end `replaced`.
@@ -77,9 +74,8 @@ class KnownTriples:
 
     def _matching(self, queries: np.ndarray, triples: np.ndarray, replaced: int) -> np.ndarray:
         """Return int64[p, 2]: numbers of `queries` that `triples` answer, and their partners."""
-        codes = self._code(triples, 1 - replaced)
-        number = np.minimum(np.searchsorted(queries, codes), len(queries) - 1)
-        hits = queries[number] == codes if len(queries) else np.zeros(len(codes), bool)
+        number = places_among(self._code(triples, 1 - replaced), queries)
+        hits = number >= 0
         return np.stack([number[hits], triples[hits, replaced]], axis=1)
 
     def _code(self, edges: np.ndarray, column: int) -> np.ndarray:

@@ -33,7 +33,7 @@ from leapmpi.exchange.context import RankContext
 from leapmpi.nn.model import Model
 from leapmpi.nn.scorer import Scorer, relations_for
 from leapmpi.runs import progress_line
-from leapmpi.sampling.negative_sampler import NEGATIVES
+from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.sampling.sharded.known_edges import KnownEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
@@ -70,7 +70,7 @@ class LinkScoring:
         self._all = requested == ALL
         self._count = int(requested) if requested.isdigit() else _DRAWN
         self._types, self._known = dataset.types, self._known_edges(dataset, topology)
-        self._uniform = edges_of(ctx).negatives(NEGATIVES.load("uniform").sampler)
+        self._uniform = edges_of(ctx).negatives(negatives_named("uniform"))
         self._given = given_negatives(config, self.held_back.splits)
 
     def _known_edges(self, dataset: Dataset, topology: Topology | TopologyShard) -> KnownEdges | KnownTriples:
@@ -297,9 +297,7 @@ class LinkScoring:
     def _scorer_of(self, replaced: int) -> tuple[Scorer, bool]:
         """Return the scorer of candidates for the end `replaced`, and whether it reads them as sources. Local."""
         scorer = self.held_back.scorer
-        if replaced == SOURCE and scorer.reversed is not None:
-            return scorer.reversed, False
-        return scorer, replaced == SOURCE
+        return scorer.for_sources() if replaced == SOURCE else (scorer, False)
 
     def _relations(self, edges: np.ndarray, rows: torch.Tensor) -> list[torch.Tensor]:
         """Return the argument of the scorer for the relations of `edges`, if it takes one. Local."""

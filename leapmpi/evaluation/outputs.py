@@ -31,7 +31,6 @@ from leapmpi.sampling.relation_lists import scoring_fanouts
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, whole
-from leapmpi.session.topology_kind import scores_exactly
 from leapmpi.system.counter_rng import DrawKey
 
 Round = Callable[[], AbstractContextManager[None]]
@@ -67,7 +66,7 @@ class Outputs:
         # Whole models are scored, on whole rows.
         answers = sampler.answers if isinstance(sampler, ShardedSampler) else None
         self.ctx = replace(ctx, sampler=sampler, answers=answers, columns=None, drops=False)
-        self.exact = exact and scores_exactly(config) and runs_in_layers(ctx.model) and self._takes_all(own)
+        self.exact = exact and config.evaluation_takes_all and runs_in_layers(ctx.model) and self._takes_all(own)
         """Whether outputs are computed layer by layer, from all in-neighbours."""
         self.by_layers = None
         plain = isinstance(topology, Topology) and topology.edge_weight is None

@@ -36,13 +36,14 @@ def scores_of(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
 
     Each edge is among them once, or once for each end where another scorer compares the candidates of sources.
     """
-    if (reversed_scorer := scorer.reversed) is not None and len(step.replaced) > 1:
-        of_destinations, of_sources = step.replaced
-        yield from _of_step(scorer, rows, replace(step, replaced=[of_destinations]))
-        turned = replace(step, source=step.destination, destination=step.source, replaced=[of_sources])
-        yield from _of_step(reversed_scorer, rows, turned)
-    else:
+    backwards, as_sources = scorer.for_sources()
+    if as_sources or len(step.replaced) < 2:
         yield from _of_step(scorer, rows, step)
+        return
+    of_destinations, of_sources = step.replaced
+    yield from _of_step(scorer, rows, replace(step, replaced=[of_destinations]))
+    turned = replace(step, source=step.destination, destination=step.source, replaced=[of_sources])
+    yield from _of_step(backwards, rows, turned)
 
 
 def _of_step(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
+from leapmpi.dataset.topology import places_among
 from leapmpi.errors import DataError
 from leapmpi.features.row_memory import RowMemory
 from leapmpi.features.shards.host_shard import HostShard
@@ -281,12 +282,9 @@ class LearnedRows:
     def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the rows here with one of the `ids` (int64[k], original), and their places in `ids`."""
         # Binary search for each row here; ids of another partition may be in any order.
-        order = np.argsort(ids, kind="stable")
-        place = np.minimum(np.searchsorted(ids, self.original, sorter=order), max(0, len(ids) - 1))
-        if not len(ids):
-            return place[:0], place[:0]
-        here = np.flatnonzero(ids[order[place]] == self.original)
-        return here, order[place[here]]
+        place = places_among(self.original, ids, np.argsort(ids, kind="stable"))
+        here = np.flatnonzero(place >= 0)
+        return here, place[here]
 
     def gathered(self, communicator: Communicator, best: bool = False) -> dict[str, np.ndarray]:
         """Gather the rows of all vertices, now or the `best`, as in weights files, on rank 0; else {}. Collective."""

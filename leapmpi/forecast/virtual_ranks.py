@@ -176,12 +176,12 @@ class _Shards:
         edges: bool,
     ) -> None:
         self._dataset, self._part, self._entry_counts, self._learned = dataset, part, entry_counts, learned
-        self._memory = RowMemory(room_of(config))
-        self._feature_memory, most = config.strategy.feature_memory, int(np.diff(dataset.offsets).max())
+        self._room, most = room_of(config), int(np.diff(dataset.offsets).max())
+        self._memory = RowMemory(self._room)
         self._labels = _unread(most, np.empty(0, np.int64) if edges else part(0).known_labels)
         # Opening the files of many parts takes longer than all else.
         self._rows = None
-        if not learned and entry_counts is None and not self._feature_memory:
+        if not learned and entry_counts is None and self._room is None:
             self._rows = _unread(most, part(0).dense_features)
 
     def features(self, parts: range) -> HostShard:
@@ -197,7 +197,7 @@ class _Shards:
         opened = [self._part(number) for number in parts]
         if self._entry_counts is not None:
             return SparseShard([each.sparse_features for each in opened], first, self._entry_counts)
-        return dense_shard(opened, first, self._feature_memory)
+        return dense_shard(opened, first, self._room)
 
     def labels(self, parts: range) -> HostShard:
         """Return the shard of the labels of consecutive `parts`."""

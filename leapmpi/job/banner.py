@@ -240,8 +240,8 @@ def _edges(trainer: Trainer) -> list[str]:
     against = f"; ranked against {scoring.ranked_against}" if any(sizes) else ""
     each = "each" if trainer.ctx.sampler.types is None else "each end"
     count = link.negatives_per_edge
-    takes_all = negatives_named(link.negatives).takes_all
-    kind = link.negatives.partition(":")[0]
+    kind = link.negatives_and_file[0]
+    takes_all = negatives_named(kind).takes_all
     drawn = "all vertices as negatives" if takes_all else f"{count} {kind} negative{'s' * (count > 1)}"
     return [f"{splits}, held back; scorer {scorer}; {drawn} of {each}{against}; a batch's own edges {own}"]
 

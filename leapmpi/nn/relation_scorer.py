@@ -98,9 +98,8 @@ class ReciprocalScorer(Scorer):
         if not self.relations:
             raise ConfigError("link.scorer: a plain graph has no relations to reverse; give one without reciprocal")
 
-    @property
-    def reversed(self) -> Scorer:
-        return self.back
+    def for_sources(self) -> tuple[Scorer, bool]:
+        return self.back, False
 
     def forward(self, source: Tensor, destination: Tensor, relation: Tensor | None = None) -> Tensor:
         return self.ahead(source, destination, relation)

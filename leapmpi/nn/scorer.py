@@ -28,13 +28,12 @@ class Scorer(nn.Module):
     candidates_at_once = 0.0
     """Distinct candidates, for each negative of an edge, up to which `all_pairs` is faster than single pairs."""
 
-    @property
-    def reversed(self) -> Scorer | None:
-        """The scorer of an edge from its destination to its source, which scores candidates in place of sources.
+    def for_sources(self) -> tuple[Scorer, bool]:
+        """Return the scorer of candidates in place of sources, and whether it reads them as sources.
 
-        None: this scorer compares edges and candidates at both ends.
+        Another scorer may read edges backwards, candidates as destinations. It then scores the true edges, too.
         """
-        return None
+        return self, True
 
     @abstractmethod
     def forward(self, source: Tensor, destination: Tensor) -> Tensor:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -127,12 +126,14 @@ class EdgeTask(Task):
             raise DataError(f"{dataset.folder} has no edges, which --task {self.name} trains on")
         self.width, self.classes = config.model.hidden, dataset.classes
         self.link, self._dataset = config.link, dataset
+        self._hard_negatives: np.ndarray | None = None
 
-    @cached_property
-    def hard_negatives(self) -> np.ndarray:
-        """Read the file of `--negatives hard:FILE`: int64[k, 3], as `read_triples`; DataError where it is damaged."""
-        path = Path(self.link.negatives.partition(":")[2])
-        return read_triples(path, self._dataset, "--negatives hard:FILE,")
+    def hard_negatives(self, check: bool) -> np.ndarray:
+        """Read the file of `--negatives hard:FILE`: int64[k, 3]; `check` and errors are those of `read_triples`."""
+        if self._hard_negatives is None:
+            path = Path(self.link.negatives_and_file[1])
+            self._hard_negatives = read_triples(path, self._dataset, "--negatives hard:FILE,", check)
+        return self._hard_negatives
 
     @abstractmethod
     def loss_of_edges(self, scores: Tensor, sources: int, labels: Tensor | None, batch: int) -> Tensor:

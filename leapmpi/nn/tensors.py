@@ -111,7 +111,7 @@ class RelationGroups:
 
     @classmethod
     def of(cls, edges: Edges, relation: Tensor | None) -> RelationGroups:
-        """Group `edges`; relations, integers[edges], ascend within a destination. Without them all are of relation 0."""
+        """Group `edges`; relations, integers[edges], ascend within a destination, None for 0 everywhere."""
         relation = torch.zeros_like(edges.indices) if relation is None else relation
         order, first, destination, bounds = group_edges(edges.indptr, relation)
         return cls(

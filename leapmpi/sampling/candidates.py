@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from leapmpi.dataset.edge_splits import has_edge
-from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.topology import Topology, places_among
 from leapmpi.errors import ConfigError
 from leapmpi.system.counter_rng import bounded
 from leapmpi.system.jit import compiled
@@ -95,10 +95,10 @@ class HardLists:
 
     def __init__(self, triples: np.ndarray, topology: Topology) -> None:
         """Raise ConfigError for an original id that no vertex of `topology` has."""
-        order, ends = np.argsort(topology.original_id), triples[:, [0, 2]]
-        places = np.minimum(np.searchsorted(topology.original_id, ends, sorter=order), len(order) - 1)
-        self._ends, self._relations, self._topology = order[places], triples[:, 1], topology
-        missing = np.flatnonzero(topology.original_id[self._ends] != ends)
+        ends, original = triples[:, [0, 2]], topology.original_id
+        self._ends = places_among(ends, original, np.argsort(original))
+        self._relations, self._topology = triples[:, 1], topology
+        missing = np.flatnonzero(self._ends < 0)
         if len(missing):
             name = ends.flat[missing[0]]
             raise ConfigError(

@@ -80,9 +80,9 @@ class NegativeSampler(ABC):
         return base if self.candidates.salt is None else np.uint64(fold(base, self.candidates.salt))
 
 
-def negatives_named(text: str) -> type[NegativeSampler]:
-    """Return the sampler of the setting `text`, a name, or a name with a file."""
-    return NEGATIVES.load(text.partition(":")[0]).sampler
+def negatives_named(name: str) -> type[NegativeSampler]:
+    """Return the sampler called `name`."""
+    return NEGATIVES.load(name).sampler
 
 
 @compiled

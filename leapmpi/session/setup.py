@@ -56,7 +56,6 @@ from leapmpi.session.topology_kind import (
     logs_copies,
     reads_last_sources,
     room_for_copies,
-    scores_exactly,
 )
 from leapmpi.system.allocator import keep_freed_memory
 from leapmpi.system.phase_timers import PhaseTimers
@@ -146,7 +145,7 @@ def load(
     sharded = reads_all_lists or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
-    topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
+    topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or config.evaluation_takes_all)
     host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
@@ -240,7 +239,7 @@ def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.n
     """
     if entry_counts is not None:
         return SparseShard([part.sparse_features for part in parts], first, entry_counts)
-    return dense_shard(parts, first, config.strategy.feature_memory)
+    return dense_shard(parts, first, room_of(config))
 
 
 def _sampler(

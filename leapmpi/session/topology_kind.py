@@ -34,7 +34,6 @@ from leapmpi.nn.task import task_of
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times, uses_weights
-from leapmpi.sampling.hop_sampler import ALL
 from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
@@ -100,7 +99,7 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
     if bounds_by_root(config):
         return "--sampler-option bound=root draws with a bound for each root; leave it out"
-    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives).reads_lists:
+    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives_and_file[0]).reads_lists:
         return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
     if why := strategy_named(strategy.name).why_whole_topology(strategy):
         return why
@@ -241,11 +240,6 @@ def names_sources(config: Config, dataset: Dataset, exact: bool = False) -> bool
     return exact and any(
         layer.traits.reads_names for each in models_of(config) for layer in model_of(each, dataset).layers
     )
-
-
-def scores_exactly(config: Config) -> bool:
-    """Return whether splits are scored by all in-neighbours. Local."""
-    return set(config.evaluation_fanout) == {ALL}
 
 
 def reads_last_sources(config: Config, dataset: Dataset) -> bool:

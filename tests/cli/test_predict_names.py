@@ -197,12 +197,16 @@ def test_refused(predict, tmp_path, monkeypatch, name, arguments, sentence):
     assert not (tmp_path / "s.csv").exists()
 
 
-def test_a_dataset_without_its_names_has_numbers(predict, folder, tmp_path):
+def test_a_dataset_without_its_names_has_numbers(folder, tmp_path, capsys):
     file = folder / "data/vertex-names.txt"
     text = file.read_text()
     file.unlink()
     try:
-        predict("data", "--out", tmp_path / "c.csv", "--what", "classes")
+        capsys.readouterr()
+        words = ["--out", str(tmp_path / "c.csv"), "--what", "classes"]
+        assert main(["predict", str(folder / "data"), str(folder / "run-data"), *words]) == 0
+        said = capsys.readouterr()
+        assert (said.out + said.err).count("vertex-names.txt, the names of the vertices of") == 1
         assert [row["vertex"] for row in rows_of(tmp_path / "c.csv")] == list(map(str, range(PEOPLE)))
         assert prepare(["check", str(folder / "data")]) != 0
     finally:

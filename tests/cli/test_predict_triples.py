@@ -104,12 +104,16 @@ def test_pairs_are_scored_by_the_formula_and_partners_are_the_best_of_them(folde
     others = [f"e{t:02d}" for t in range(ENTITIES) if f"e{t:02d}" not in known]
     best = sorted(others, key=lambda name: -score(7, relation, int(name[1:])))[:3]
     assert [row["destination"] for row in rows_of(tmp_path / "t.csv")] == best
+    # The name alone says which relation it is, as in files of edges.
+    few = ["--top", 3, "--vertices", tmp_path / "some.txt", "--relation", "likes"]
+    assert predicted(folder, "--out", tmp_path / "n.csv", *few) == 0
+    assert rows_of(tmp_path / "n.csv") == rows_of(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("--out s.csv --top 3", "--relation : pairs of a typed graph have one; leapmpi-prep info lists them, such as"),
+        ("--out s.csv --top 3", "--relation is missing: pairs of a typed graph have one; leapmpi-prep info lists them"),
         ("--out s.csv --top 3 --relation hates", "--relation hates: the graph has no such relation"),
         ("--out e.h5 --relation entity:knows:entity", "it is that of pairs; add --pairs FILE or --top K"),
         ("--out s.csv --top 3 --type entity --relation entity:knows:entity", "scores of pairs have no --type"),

@@ -91,6 +91,11 @@ REFUSED = [
         {},
         "evaluate.fanout: beta mixes the attention of an edge in two layers, and samples differ",
     ),
+    (
+        {"link.negatives": "in-batch", "link.negatives_per_edge": 65, "train.batch_size": 64},
+        {"roots": "edges"},
+        "link.negatives_per_edge: 65 are more than the edges of a batch",
+    ),
 ]
 VERTICES = {"roots": "vertices", "answers": "single"}
 IDLE = [

@@ -70,6 +70,13 @@ def test_help_shows_the_ten_most_used_settings_and_lists_the_others(capsys):
     assert sorted(listed) == sorted(SETTINGS.keys() - set(TEN))
 
 
+def test_choices_that_differ_in_a_number_are_shown_once(capsys):
+    text = " ".join(shown(capsys, "train", train, "--help-all").split())
+    assert "rmse, roc-auc, auto; hits-K for K 1, 3, 10, 20, 50, 100; map-K, precision-K, recall-K for K 1, 5" in text
+    assert "hits-50" not in text
+    assert "labor-0, labor-i" in text
+
+
 def test_every_setting_has_a_metavar(capsys):
     text = shown(capsys, "train", train, "--help-all")
     for flag, each in SETTINGS.items():

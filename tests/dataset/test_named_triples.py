@@ -51,6 +51,16 @@ def test_names_of_the_source(file, tmp_path):
         read_triples(file, dataset(tmp_path, names=["Bob", "Cy", "Ada"]), "--flag")
 
 
+def test_one_rank_checks_the_names(file, tmp_path):
+    """Their digest is that of the whole file, which may be large."""
+    file.write_text("Ada\tBob\n")
+    named = dataset(tmp_path, names=["Bob", "Cy", "Ada"])
+    named.attributes["vertex_names_digest"] = "of another file"
+    with pytest.raises(DataError, match="their digests differ"):
+        read_triples(file, named, "--flag")
+    assert read_triples(file, named, "--flag", check=False).tolist() == [[2, 0, 0]]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

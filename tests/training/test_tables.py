@@ -6,6 +6,7 @@ import shlex
 from datetime import datetime
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from data_prep.cli import main as prep
 from leapmpi.cli.main import main
 from leapmpi.evaluation import outputs
 from leapmpi.inference import batch_outputs
+from tests.dataset.test_damage import flip_in_array
 from tests.support.documentation import commands
 from tests.support.shop import NOISE, SKU, write_purchases, write_shop
 
@@ -161,6 +163,32 @@ def test_faults_of_new_rows_are_refused(shop, tmp_path, capsys, change, message)
     assert prep(["task-table", str(shop / "data"), str(tmp_path / "new.parquet"), str(tmp_path / "rows.h5")]) != 0
     assert message in capsys.readouterr().err
     assert not (tmp_path / "rows.h5").exists()
+
+
+def test_a_damaged_file_of_rows_is_named(shop, tmp_path, capsys):
+    path, run = tmp_path / "rows.h5", ["predict", str(shop / "data"), str(shop / "run"), "--out"]
+    assert prep(["task-table", str(shop / "data"), str(shop / "shop/happy.parquet"), str(path)]) == 0
+    whole = path.read_bytes()
+
+    def said(content):
+        path.write_bytes(content)
+        capsys.readouterr()
+        assert main([*run, str(tmp_path / "out.csv"), "--task-table", str(path)]) == 3
+        errors = capsys.readouterr().err
+        assert errors.count("\n") == 1
+        return errors
+
+    assert "rows.h5 is not an HDF5 file; make it by leapmpi-prep task-table" in said(b"customer,asked\n")
+    assert "rows.h5 is truncated" in said(whole[: len(whole) // 2])
+    with h5py.File(path, "w") as file:
+        file.attrs["format"] = "other"
+    assert "not leapmpi-part; make it by" in said(path.read_bytes())
+    path.write_bytes(whole)
+    flip_in_array(path, "relation", 0, 200)
+    assert "rows.h5: relation 200" in said(path.read_bytes())
+    path.write_bytes(whole)
+    flip_in_array(path, "task/texts", 5, ord("\n"))
+    assert "rows.h5: task/texts" in said(path.read_bytes())
 
 
 def test_new_rows_of_another_dataset_are_refused(shop, tmp_path, capsys):

@@ -17,6 +17,7 @@ from data_prep.edges.raw_graph import GivenEdges
 from leapmpi.dataset.edge_splits import EdgeSplits, both_ways
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.topology import places_among
 from leapmpi.errors import DataError
 
 _CODES = {"val": names.VAL, "test": names.TEST}
@@ -51,8 +52,8 @@ def hold_back_given(
         plain, pair = _code(edges, graph.vertices), _code(_unordered(edges), graph.vertices)
         codes[:] = names.TRAIN
         for name, code in _CODES.items():
-            codes[_among(pair, known[name])] = names.NO_SPLIT
-            codes[_among(plain, np.sort(_code(listed[name], graph.vertices)))] = code
+            codes[places_among(pair, known[name]) >= 0] = names.NO_SPLIT
+            codes[places_among(plain, np.sort(_code(listed[name], graph.vertices))) >= 0] = code
 
     held = hold_back(graph, coded, given.held, given.origin, progress)
     assert held.edge_splits is not None, "it has just been split"
@@ -91,23 +92,15 @@ def _code(edges: np.ndarray, vertices: int) -> np.ndarray:
     return edges[:, 0] * np.int64(vertices) + edges[:, 1]
 
 
-def _among(codes: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Mark which of `codes` are among `known`, ascending: bool[k]."""
-    if not len(known):
-        return np.zeros(len(codes), bool)
-    place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-    return known[place] == codes
-
-
 def _all_listed(found: EdgeSplits, listed: dict[str, np.ndarray], graph: Graph) -> EdgeSplits:
     """Join `found`, those of `listed` that were in the topology, with the others, which are unlabelled."""
     fields = {}
     for name, edges in listed.items():
         fields[name] = edges
         there = _code(np.asarray(getattr(found, name)), graph.vertices)
-        order, wanted = np.argsort(there), _code(edges, graph.vertices)
-        inside = _among(wanted, there[order])
-        place = order[np.searchsorted(there[order], wanted[inside])]
+        place = places_among(_code(edges, graph.vertices), there, np.argsort(there))
+        inside = place >= 0
+        place = place[inside]
         if (labels := getattr(found, f"{name}_labels")) is not None:
             every = np.full(len(edges), names.UNLABELLED, np.int32)
             every[inside] = np.asarray(labels)[place]

@@ -44,8 +44,9 @@ def _encode(state: State, column: pyarrow.Array, name: str) -> np.ndarray:
     if lengths - {width} or flat.null_count:
         raise DataError(f"{name} has a vector that has not {width} numbers")
     out = np.zeros((len(column), width), np.float32)
-    out[~missing] = flat.to_numpy(zero_copy_only=False).reshape(known, width)
-    return with_missing(np.nan_to_num(out), missing, state)
+    with np.errstate(over="ignore"):  # what is infinite is named by its row
+        out[~missing] = flat.to_numpy(zero_copy_only=False).reshape(known, width)
+    return with_missing(np.where(np.isnan(out), 0, out), missing, state)
 
 
 MEMBER = EncoderMember(_Width, lambda state: state["width"] + state["missing"], _encode, {"file": ""})

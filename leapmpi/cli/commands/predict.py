@@ -94,7 +94,7 @@ def _add_vertices(parser: argparse.ArgumentParser) -> None:
         "--relation",
         default="",
         metavar="NAME",
-        help="typed graphs: relation of the pairs, or from the vertices to their partners, such as user:buys:item",
+        help="typed graphs: relation of the pairs, or from vertices to partners, such as user:buys:item, or buys alone",
     )
     parser.add_argument(
         "--task-table",

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.schema import Config
-from leapmpi.config.setting import parse_size
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part
 from leapmpi.errors import ConfigError
@@ -31,15 +30,13 @@ def check_feature_memory(config: Config, dataset: Dataset) -> None:
         raise ConfigError("strategy.feature_memory: sparse rows are not kept apart; leave it out, or import them dense")
 
 
-def dense_shard(parts: Sequence[Part], first: int, feature_memory: str) -> HostShard:
-    """Build the shard of dense features of `parts` from vertex `first` on, with `--feature-memory`. Nothing is read.
+def dense_shard(parts: Sequence[Part], first: int, room: int | None) -> HostShard:
+    """Build the shard of dense features of `parts` from vertex `first` on. Nothing is read.
 
-    Raises ConfigError for a size that is too small.
+    room: bytes of `--feature-memory`, None without. Raises ConfigError where they are too few.
     """
     rows, scale = [part.dense_features for part in parts], parts[0].feature_scale
-    if not feature_memory:
-        return HostShard(rows, first, scale)
-    return MappedShard(rows, first, scale, parse_size(feature_memory, "strategy.feature_memory"))
+    return HostShard(rows, first, scale) if room is None else MappedShard(rows, first, scale, room)
 
 
 def table_bytes(rows: int) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.id_codec import IdCodec
+from leapmpi.dataset.topology import places_among
 from leapmpi.plan.homes import home_of
 
 KIND = "embeddings"
@@ -96,8 +97,6 @@ def places_of(own: np.ndarray, wanted: np.ndarray | None) -> tuple[np.ndarray, n
     order = np.argsort(own, kind="stable")
     if wanted is None:
         return order, own[order]
-    if not len(own):
-        return order, order
-    place = np.minimum(np.searchsorted(own, wanted, sorter=order), len(own) - 1)
-    found = np.flatnonzero(own[order[place]] == wanted)
-    return order[place[found]], found
+    place = places_among(wanted, own, order)
+    found = np.flatnonzero(place >= 0)
+    return place[found], found

@@ -10,7 +10,7 @@ import numpy as np
 from leapmpi.dataset.column_encoders import CLASSES, read_encoders
 from leapmpi.dataset.column_encoders import FILE as ENCODERS
 from leapmpi.dataset.hdf5.names import DATASET_FILE
-from leapmpi.dataset.names_of_vertices import VertexNames, open_names
+from leapmpi.dataset.names_of_vertices import VertexNames, missing_names, open_names
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.task_rows import RowTexts
 
@@ -62,12 +62,15 @@ class Words:
         return np.array(found, object).reshape(numbers.shape)
 
 
-def vertex_names(dataset: Dataset, check: bool) -> VertexNames | None:
-    """Open the names of the vertices of `dataset`; None where it has none, or their file was left behind.
+def vertex_names(dataset: Dataset, check: bool) -> tuple[VertexNames | None, list[str]]:
+    """Open the names of the vertices of `dataset`; None without, and with a note where their file was left behind.
 
     Raises DataError where the file, which `check` reads as a whole, holds other names.
     """
-    return open_names(dataset.folder / DATASET_FILE, dataset.attributes, check, optional=True)
+    file = dataset.folder / DATASET_FILE
+    if missing := missing_names(file, dataset.attributes):
+        return None, [f"{missing}; vertices are numbers, their original ids, in what is read and written"]
+    return open_names(file, dataset.attributes, check), []
 
 
 def class_names(dataset: Dataset, of_edges: bool = False) -> list[str] | None:

@@ -170,15 +170,16 @@ class PredictionRequest:
             if self.relation:
                 raise ConfigError(f"--relation {self.relation}: {dataset.folder} is a plain graph; leave it out")
             return None
-        known = [str(each) for each in dataset.types.relations]
-        if self.relation not in known:
-            fault = "the graph has no such relation" if self.relation else "pairs of a typed graph have one"
-            raise ConfigError(f"--relation {self.relation}: {fault}; leapmpi-prep info lists them, such as {known[0]}")
-        number = known.index(self.relation)
-        if (forward := dataset.types.relations[number].reverse_of) is not None:
+        relations = dataset.types.relations
+        number = dataset.types.relation_numbers.get(self.relation)
+        if number is None:
+            fault = f"{self.relation}: the graph has no such relation, or several"
+            fault = fault if self.relation else "is missing: pairs of a typed graph have one"
+            raise ConfigError(f"--relation {fault}; leapmpi-prep info lists them, such as {relations[0]}")
+        if (forward := relations[number].reverse_of) is not None:
             raise ConfigError(
                 f"--relation {self.relation}: reverses that were added to the source are never trained; give "
-                f"--relation {known[forward]}, and the other end of each pair first"
+                f"--relation {relations[forward]}, and the other end of each pair first"
             )
         return number
 

@@ -94,12 +94,12 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     starts = _starts(dataset, world.size) if texts else None
     loaded = session.load(_plain(saved, bounded), dataset, starts=starts, reads_all_lists=not bounded)
     world.on_all(lambda: saved.give_to(loaded))
-    ctx, names = loaded.ctx, world.on_all(lambda: vertex_names(dataset, check=world.rank == 0))
+    ctx, (names, missing) = loaded.ctx, world.on_all(lambda: vertex_names(dataset, check=world.rank == 0))
     request = world.on_all(lambda: request.for_task(ctx.task))
     layer = world.on_all(lambda: request.layer_of(ctx))
     kind = world.on_all(lambda: request.type_of(dataset, config, layer))
     if world.rank == 0:
-        for note in [*notes([saved], loaded), *[_OF_TIMES] * (reads_times(config) and not bounded)]:
+        for note in [*notes([saved], loaded), *missing, *[_OF_TIMES] * (reads_times(config) and not bounded)]:
             log.warning("note: %s", note)
 
     # Bytes of computing and of writing are counted apart: only the first are predicted.

@@ -270,7 +270,9 @@ def add_to_sources(first, end, indptr, indices, weight, g, out):
     heads, width, columns, edges = weight.shape[1], g.shape[1], out.shape[1], len(indices)
     each = width // heads
     step = 4 * each if columns == width else 0
-    row_at, out_at = np.int64(g.ctypes.data), np.int64(out.ctypes.data)
+    # Heads that share columns are added while these are in registers.
+    at_once = step == 0 and heads > 1 and each % COLUMNS == 0
+    row_at, out_at, weight_at = np.int64(g.ctypes.data), np.int64(out.ctypes.data), np.int64(weight.ctypes.data)
     for i in range(len(g)):
         for e in range(indptr[i], indptr[i + 1]):
             # Other threads have the other sources: only own rows are fetched, and written without locks.
@@ -280,6 +282,9 @@ def add_to_sources(first, end, indptr, indices, weight, g, out):
             source = np.int64(indices[e])
             if first <= source < end:
                 to, row = out_at + 4 * columns * source, row_at + 4 * width * i
+                if at_once:
+                    add_heads_to(to, row, 4 * each, weight_at + 4 * heads * e, heads, each)
+                    continue
                 for h in range(heads):
                     add_row(to + step * h, row + 4 * each * h, weight[e, h], each)
 

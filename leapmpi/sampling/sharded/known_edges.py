@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from leapmpi.dataset.edge_splits import EdgeSplits
-from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.topology import Topology, places_among
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.jit import compiled
 
@@ -45,9 +45,7 @@ class KnownEdges:
         Drawn candidates make no edges of training. `replaced` is the destination.
         """
         codes = self._code(edges[:, 0], candidates)
-        place = np.searchsorted(self._codes, codes)
-        place[place == len(self._codes)] = 0
-        return self._codes[place] == codes if len(self._codes) else np.zeros(len(codes), bool)
+        return places_among(codes, self._codes) >= 0
 
     def mask(self, edges: np.ndarray, replaced: int, first: int, end: int) -> np.ndarray:
         """Return bool[k, end - first]: which vertices `first` to `end` are not candidates for each edge.

@@ -131,13 +131,6 @@ class ListCopies:
         return self._sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
 
 
-def among(ids: np.ndarray, ascending: np.ndarray) -> np.ndarray:
-    """Return bool[k]: whether each of `ids` (int64[k]) is one of `ascending` (int64[n])."""
-    if not len(ascending):
-        return np.zeros(len(ids), bool)
-    return ascending[np.minimum(np.searchsorted(ascending, ids), len(ascending) - 1)] == ids
-
-
 def _joined(pairs: _Noted) -> tuple[np.ndarray, np.ndarray]:
     """Concatenate pairs of arrays int64[k]."""
     return np.concatenate([_NONE, *(ids for ids, _ in pairs)]), np.concatenate([_NONE, *(of for _, of in pairs)])

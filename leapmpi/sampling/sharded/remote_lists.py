@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leapmpi.comm.id_codec import IdCodec
-from leapmpi.dataset.topology import Topology
+from leapmpi.dataset.topology import Topology, places_among
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.edge_lookup import edge_numbers
 from leapmpi.sampling.hop_sampler import HopSampler
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.sampling.sharded.answer_format import NUMBER, AnswerFormat, pack, unpack
-from leapmpi.sampling.sharded.list_copies import ListCopies, among
+from leapmpi.sampling.sharded.list_copies import ListCopies
 from leapmpi.sampling.sharded.owner_draws import OwnerDraws
 from leapmpi.sampling.sharded.shared_walks import SharedWalks
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
@@ -249,7 +249,7 @@ class RemoteLists:
         """
         home, owners = np.searchsorted(self.rank_offsets, new, side="right") - 1, self.communicator.size
         if copied is not None:
-            home[among(new, copied)] = owners
+            home[places_among(new, copied) >= 0] = owners
         counts = np.bincount(home, minlength=owners)[:owners].astype(np.int64)
         return home, np.argsort(home, kind="stable"), counts
 

@@ -17,7 +17,15 @@ import numpy as np
 
 from leapmpi.dataset.edge_splits import has_edge
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.dataset.topology import OF_EDGES, Topology, empty_topology, fill_topology, layout, with_lists_in
+from leapmpi.dataset.topology import (
+    OF_EDGES,
+    Topology,
+    empty_topology,
+    fill_topology,
+    layout,
+    places_among,
+    with_lists_in,
+)
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.system.jit import compiled
@@ -65,11 +73,8 @@ class TopologyShard:
         """
         assert self.outside is not None, "sources are numbered"
         inside = (ids >= self.first) & (ids < self.end)
-        place = np.searchsorted(self.outside, ids)
-        listed = place < len(self.outside)
-        listed[listed] = self.outside[place[listed]] == ids[listed]
-        own = self.end - self.first
-        return np.where(inside, ids - self.first, np.where(listed, own + place, -1))
+        place, own = places_among(ids, self.outside), self.end - self.first
+        return np.where(inside, ids - self.first, np.where(place < 0, -1, own + place))
 
     def lists(self, edges: np.ndarray) -> np.ndarray:
         """Return bool[k]: whether each of `edges` (int64[k, 2]), to vertices of this rank, is one of the topology.

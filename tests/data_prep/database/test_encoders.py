@@ -68,6 +68,15 @@ def test_whole_numbers_are_the_same_categories_where_some_are_missing():
     assert found.tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0]]
 
 
+def test_numbers_that_int64_does_not_hold_are_categories():
+    training = pyarrow.array([5.0, 1e300, float("inf")])
+    found = encoded("one-hot", training, pyarrow.array([1e300, 5.0, float("inf")]))
+    assert found.argmax(axis=1).tolist() == [
+        encoded("one-hot", training, pyarrow.array([each]))[0].argmax() for each in (1e300, 5.0, float("inf"))
+    ]
+    assert len(set(found.argmax(axis=1))) == 3
+
+
 def test_several_categories_of_a_row():
     training = pyarrow.array(["x|y", "z", None, "x"])
     expected = [[1, 1, 0, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 0, 1]]

@@ -105,7 +105,10 @@ def test_repeated_edges_are_told(workspace):
     [
         ({"weight": np.ones(2)}, "weight of edges have 2 rows, for 3 edges"),
         ({"weight": np.array([1, np.nan, 2])}, "weight of edge 1 .counted from 0. is nan"),
-        ({"weight": np.array([1, 1e300, 2])}, "weight of edge 1 .* is inf"),
+        ({"weight": np.array([1, -1e300, 2])}, "weight of edge 1 .* is -1e.300, which float32 does not hold"),
+        ({"features": np.array([[1], [1], [1e300]])}, "features of edge 2 .* are 1e.300, which float32 does not hold"),
+        ({"time": np.array([1, 2**63, 2], np.uint64)}, "time of edge 1 .* is 9223372036854775808, which int64"),
+        ({"labels": np.array([1, 2**63, 2], np.uint64)}, "label of edge 1 .* is 9223372036854775808"),
         ({"time": np.ones((3, 2))}, "time of edges must be one number per edge"),
         ({"features": np.array(["a"] * 3)}, "features of edges must be numbers"),
     ],

@@ -342,3 +342,18 @@ def test_vectors_in_a_file_beside_a_table(imported, refused, tmp_path, rows):
     graph = imported(tmp_path / "shop")
     number = [each.name for each in graph.types.vertices].index("orders")
     np.testing.assert_array_equal(graph.typed.features[number][:, -5:], words)
+
+
+def test_numbers_that_no_class_and_no_vector_can_hold(refused, tmp_path):
+    content = tables()
+    content["churn"]["churned"] = [0.0, 1.0, 1e300, 0.0]
+    write_parquet(tmp_path / "shop", content)
+    assert "table churn, column 'churned', row 2 (counted from 0): 1e+300 is not a class" in refused(tmp_path / "shop")
+    content = tables()
+    content["orders"]["words"] = [[1.0, 2.0], [3.0, -1e300], [0.0, 1.0]]
+    write_parquet(tmp_path / "other", content)
+    price = 'columns.price = "log"'
+    (tmp_path / "other/schema.toml").write_text(SCHEMA.replace(price, price + '\ncolumns.words = "vector"'))
+    said = refused(tmp_path / "other")
+    assert "table orders, column 'words', row 1 (counted from 0)" in said
+    assert "too large for float32" in said

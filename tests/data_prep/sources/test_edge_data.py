@@ -79,6 +79,18 @@ def test_times_of_snap_and_features(tmp_path, imported):
     carried(graph, [[w, w] for w in WEIGHT], "features")
 
 
+def test_times_above_2_to_the_53_are_kept_exactly(tmp_path, imported):
+    """Nanoseconds, beside a weight that makes the other columns floats."""
+    first = 1_700_000_000_123_456_789
+    text = f"source,target,weight,time\n0,1,0.5,{first}\n1,2,1.5,{first + 1}\n"
+    (tmp_path / "e.csv").write_text(text)
+    graphs = [imported(tmp_path / "e.csv", "--directed")]
+    (tmp_path / "v.csv").write_text("id,x\n0,1\n1,2\n2,3\n")
+    graphs.append(imported(tmp_path / "e.csv", "--directed", "--vertex-table", tmp_path / "v.csv"))
+    for graph in graphs:
+        assert graph.edge_data.time.tolist() == [first, first + 1]
+
+
 def test_columns_of_tables(tmp_path, imported):
     names = "abcd"
     (tmp_path / "t").mkdir()
@@ -154,7 +166,11 @@ def test_edge_weights_of_metis(tmp_path, imported, form, before):
     [
         ("0 1 2\n1 2 x\n", ("--edge-columns", "weight"), "'x' is not a number"),
         ("0 1 2\n1 2 nan\n", ("--edge-columns", "weight"), "weight of edge 1 .counted from 0. is nan"),
+        ("0,1,\n1,2,3\n", ("--edge-columns", "weight"), "weight of edge 0 .counted from 0. is nan"),
         ("0 1 2\n1 2 2.5\n", ("--edge-columns", "time"), "the time 2.5 is not whole"),
+        ("0 1 2\n1 2 -1e300\n", ("--edge-columns", "weight"), "row 1 .*: weight in column 2 is -1e.300, which float32"),
+        ("0 1 1\n1 2 1e300\n", ("--edge-columns", "feature"), "row 1 .*: features are 1e.300, which float32"),
+        ("0 1 2\n1 2 9223372036854775808\n", ("--edge-columns", "time"), "'9223372036854775808' is not a whole number"),
         ("0 1 2\n1 2\n", ("--edge-columns", "weight"), "too few fields"),
         ("0 1 2\n", ("--edge-columns", "heavy"), "'heavy' is none of weight, time, feature, label, -"),
         ("0 1 2\n", ("--edge-columns", "weight,time"), "have 1 columns besides their ends"),

@@ -156,6 +156,9 @@ def test_tables_refused(refused, folder):
     assert "vertices.csv, line 6: 'q' in column 'age' is not a number" in refused(
         folder(vertices=VERTICES + "zoe,,q,0,,\n")
     )
+    assert "vertices.csv, line 6: -1e+300 in column 'age' is too large" in refused(
+        folder(vertices=VERTICES + "zoe,,-1e300,0,,\n")
+    )
     assert "vertices.csv, line 6: split 'rest' is none of" in refused(folder(vertices=VERTICES + "zoe,,0,0,rest,\n"))
     assert "features, row 4, column 0 is nan" in refused(folder(vertices=VERTICES + "zoe,,nan,0,,\n"))
     assert "cannot be read as CSV" in refused(folder(vertices=VERTICES + 'zoe,"x'))

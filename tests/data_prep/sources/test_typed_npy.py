@@ -26,6 +26,15 @@ def test_as_written(imported, folder, tmp_path):
     verify_graph(tmp_path / "out.h5")
 
 
+@pytest.mark.parametrize("source", ["source", "."])
+def test_a_folder_named_from_here(prep, folder, tmp_path, monkeypatch, source):
+    monkeypatch.chdir(tmp_path if source != "." else folder)
+    outcome = prep("import", source, tmp_path / "out.h5")
+    assert outcome.code == 0, outcome.error
+    assert "taken: meta.json (types), edges/author__writes__paper/edge_index.npy (edges)" in outcome.out
+    assert "not used" not in outcome.out
+
+
 def test_reverse_relations_are_added_and_marked(imported, folder, tmp_path):
     graph = imported(folder, "--add-reverse")
     verify_graph(tmp_path / "out.h5")
@@ -67,6 +76,9 @@ def test_edge_data_of_all_relations_is_kept(imported, folder):
     weights = dict(zip(graph.edge_data.relation[edges].tolist(), graph.edge_data.weight[edges].tolist(), strict=True))
     assert weights[0] == 11
     assert graph.edge_data.weight.sum() == 2 * (21 + 15 - 4 + 10)
+    # The note counts what the table counts: edges of the source, not their reverses.
+    assert "duplicates dropped                1" in graph.table
+    assert "duplicate edges merged (1): weights summed" in graph.table
     (folder / "edges/paper__in__venue/weight.npy").unlink()
     graph = imported(folder)
     assert graph.edge_data.weight is None
