@@ -254,14 +254,20 @@ class Forecaster:
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
         engines = [Engine(placement.place_parameters(ctx), config.strategy, scatters=scatters) for ctx in contexts]
-        for engine in filter(caches, engines):
-            access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
-            ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
-            engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
+        if caches(engines[0]):
+            self._keep_copies(config, world, engines)
         sampler = contexts[0].sampler
         if sampler.sharded:
             sampler = build_sampler(config, self.topology, self.dataset.splits.train)
         return VirtualJob(world, engines, sampler)
+
+    def _keep_copies(self, config: Config, world: VirtualWorld, engines: Sequence[Engine]) -> None:
+        """Let each rank keep the ids that it would choose. Of a sharded topology all draw together to choose them."""
+        count, held = int(config.strategy.cache * self.dataset.vertices), self.dataset.vertices
+        patterns = [access_of(each, self.dataset, self.topology, config.train.batch_size) for each in engines]
+        for engine, ids in zip(engines, world.run(lambda rank: choose(patterns[rank], count)), strict=True):
+            engine.ctx.features.cache = RowCache(ids, held)
+        world.take()
 
     def choose_mode(
         self,

@@ -25,6 +25,7 @@ from leapmpi.features.shards.row_request import RowCache
 from leapmpi.features.typed_shard import TypedShard, replicated_rows
 from leapmpi.plan.homes import home_of
 from leapmpi.runs.text import size_text
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import check_memory
 
 
@@ -33,7 +34,7 @@ def caches(engine: Engine) -> bool:
     return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and engine.mode.moves_raw_rows
 
 
-def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
+def access_of(engine: Engine, dataset: Dataset, topology: Topology | TopologyShard, batch_size: int) -> AccessPattern:
     """Return how the rank of `engine` will read rows in batches of `batch_size` roots."""
     ctx = engine.ctx
     roots, batch_size = engine.roots.expected(dataset, batch_size)
@@ -213,6 +214,4 @@ class FeatureCache:
         return "" if engine.mode.moves_raw_rows else f"no raw rows cross ranks (first layer: {engine.mode_name})"
 
     def _access(self) -> AccessPattern:
-        topology = self.loaded.topology
-        assert isinstance(topology, Topology), "caches are refused where the topology is sharded"
-        return access_of(self.engine, self.loaded.dataset, topology, self.batch_size)
+        return access_of(self.engine, self.loaded.dataset, self.loaded.topology, self.batch_size)
