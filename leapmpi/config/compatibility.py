@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from leapmpi.config.run_facts import Facts
-from leapmpi.config.setting import names_code
+from leapmpi.config.setting import AUTO_SIZE, names_code
 from leapmpi.errors import ConfigError
 
 
@@ -39,6 +39,10 @@ def _own_model(facts: Facts) -> bool:
 
 def _varies(facts: Facts) -> bool:
     return bool(facts.config.strategy.vary)
+
+
+def _splits_memory(facts: Facts) -> bool:
+    return facts.config.run.topology_memory == AUTO_SIZE
 
 
 def _prepares(facts: Facts) -> bool:
@@ -129,6 +133,19 @@ ROWS: tuple[Row, ...] = (
         "`--prepare-ranks`",
         lambda f: _prepares(f) and f.config.run.topology == "sharded",
         "with --prepare-ranks every node that prepares holds a copy; use node",
+    ),
+    Row(
+        "run.topology_memory",
+        "no `--feature-memory`: `auto`",
+        lambda f: _splits_memory(f) and not f.config.strategy.feature_memory,
+        "auto is a share of --feature-memory, which is not given; give that, or a size",
+    ),
+    Row(
+        "run.topology_memory",
+        "`--topology sharded`: `auto`",
+        lambda f: _splits_memory(f) and f.config.run.topology == "sharded",
+        "auto counts reads of the lists of all vertices, which no rank has with sharded; give a size, or use "
+        "--topology node",
     ),
     # Refused by the types of the graph.
     _of_typed(
@@ -235,6 +252,12 @@ ROWS: tuple[Row, ...] = (
         "learned rows",
         lambda f: _learned(f) and f.config.strategy.cache > 0,
         "copies of learned rows would be out of date after a step; leave it out",
+    ),
+    Row(
+        "run.topology_memory",
+        "learned rows: `auto`",
+        lambda f: _learned(f) and _splits_memory(f),
+        "learned rows are in files of their own, whose reads auto does not count; give a size",
     ),
     Row(
         "train.optimizer",

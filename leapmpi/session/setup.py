@@ -48,6 +48,7 @@ from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.session.chosen_split import choose_split, with_split
 from leapmpi.session.label_statistics import prepare_loss
 from leapmpi.session.topology_kind import (
     hold_lists,
@@ -147,6 +148,8 @@ def load(
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
     topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or scores_exactly(config))
+    split = choose_split(config, world, dataset, topology, offsets)
+    config = with_split(config, split)
     host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
@@ -181,7 +184,7 @@ def load(
     )
     prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
-    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared)
+    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared, split=split)
 
 
 def _held_rows(

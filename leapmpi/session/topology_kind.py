@@ -15,7 +15,7 @@ import numpy as np
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.config.options import SAMPLERS, options_of
 from leapmpi.config.schema import Config, models_of
-from leapmpi.config.setting import names_code, parse_size
+from leapmpi.config.setting import AUTO_SIZE, names_code, parse_size
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, topology_bytes
 from leapmpi.engine.edge_features import reads_features
@@ -180,8 +180,13 @@ def lists_in_memory(config: Config, dataset: Dataset, topology: Topology, ranks:
 
 
 def list_room(config: Config) -> int | None:
-    """Return the bytes of memory that in-neighbour lists may take on a node; None: as many as they take."""
+    """Return the bytes of memory that in-neighbour lists may take on a node; None: as many as they take.
+
+    With `auto` none, until the split is chosen (chosen_split.py).
+    """
     text = config.run.topology_memory
+    if text == AUTO_SIZE:
+        return 0
     return parse_size(text, "run.topology_memory") if text else None
 
 
