@@ -28,17 +28,18 @@ if TYPE_CHECKING:
     from leapmpi.comm.world import World
 
 
-def choose_split(
+def settle_split(
     config: Config, world: World, dataset: Dataset, topology: Topology | TopologyShard, offsets: np.ndarray
-) -> Split | None:
-    """Return the best split on this rank's node, where `config` leaves it open and lists are whole. Collective.
+) -> tuple[Config, Split | None]:
+    """Return `config` with the best split on this rank's node, and the split. Collective.
 
-    It depends on settings, dataset and ranks alone. offsets: int64[ranks + 1], first vertex of each rank.
+    There is one where `config` leaves it open and lists are whole. It depends on settings, dataset and ranks alone.
+    offsets: int64[ranks + 1], first vertex of each rank.
 
     Raises ConfigError for memory that is too small, ResourceError for lack of it, on all ranks alike.
     """
     if config.run.topology_memory != AUTO_SIZE or isinstance(topology, TopologyShard):
-        return None
+        return config, None
     here = all_gather_values(world.node_comm, world.rank)
     ranges = [(int(offsets[rank]), int(offsets[rank + 1])) for rank in here]
 
@@ -51,13 +52,11 @@ def choose_split(
     split = Split(**all_gather_values(world.node_comm, world.on_all(best))[0])
     taken, mend = "the in-neighbour lists that are read most take", "give a smaller --feature-memory"
     world.on_all(lambda: check_memory(split.lists, taken, world.host, mend))
-    return split
+    return _with(config, split), split
 
 
-def with_split(config: Config, split: Split | None) -> Config:
-    """Return `config` with the sizes of `split`, if there is one."""
-    if split is None:
-        return config
+def _with(config: Config, split: Split) -> Config:
+    """Return `config` with the sizes of `split`."""
     # No size is zero.
     lists, rows = (str(max(1, size)) for size in (split.lists, split.rows))
     return config.replaced({"run.topology_memory": lists, "strategy.feature_memory": rows})
@@ -65,9 +64,10 @@ def with_split(config: Config, split: Split | None) -> Config:
 
 def with_best_split(dataset: Dataset, topology: Topology, config: Config, ranks: int) -> Config:
     """Return `config` with the sizes that a job of `ranks` ranks on one node chooses, where they are open. Local."""
-    if config.run.topology_memory != AUTO_SIZE or given_memory(config) is None:
+    dense = dataset.feature_dim > 0 and not dataset.sparse
+    if config.run.topology_memory != AUTO_SIZE or given_memory(config) is None or not dense:
         return config
-    return with_split(config, _best(config, dataset, topology, _ranges(dataset, ranks)))
+    return _with(config, _best(config, dataset, topology, _ranges(dataset, ranks)))
 
 
 def reads_on_one_node(config: Config, dataset: Dataset, topology: Topology, sizes: Sequence[int]) -> list[FileReads]:
