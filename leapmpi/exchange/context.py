@@ -132,4 +132,4 @@ class Loaded:
     shared: Sharers = field(default_factory=Sharers)
     """The numbers of ranks that share this one's device and its node."""
     split: Split | None = None
-    """How lists and feature rows share the memory of this rank's node, where the job has chosen it."""
+    """Shares of lists and feature rows in the memory of this rank's node, where the job has chosen them."""
