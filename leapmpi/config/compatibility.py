@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from leapmpi.config.options import given_option
-from leapmpi.config.run_facts import Facts, Settings
-from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
+from leapmpi.config.run_facts import Facts, mixes_attention
+from leapmpi.config.setting import ALL_NEIGHBOURS
 from leapmpi.errors import ConfigError
 
 
@@ -30,28 +29,6 @@ class Row:
     refused: bool = True
 
 
-def _learned(facts: Facts) -> bool:
-    return not facts.features
-
-
-def _own_model(facts: Facts) -> bool:
-    return names_code(facts.config.model.name)
-
-
-def _varies(facts: Facts) -> bool:
-    return bool(facts.config.strategy.vary)
-
-
-def _prepares(facts: Facts) -> bool:
-    return facts.config.strategy.prepare_ranks > 0
-
-
-def mixes_attention(config: Settings) -> bool:
-    """Return whether layers mix the attention of an edge with that of the layer below: a beta that is not 0."""
-    model = config.model
-    return model.name == "simple-hgn" and bool(given_option(model.options, "beta").strip("0."))
-
-
 def _by_root(key: str, holds: Callable[[Facts], bool], why: str, what: str = "") -> Row:
     """Build the row of a setting that is refused where each root bounds its draws."""
     with_what = "`bound=root` of `--sampler temporal`" + (f": {what}" if what else "")
@@ -59,15 +36,16 @@ def _by_root(key: str, holds: Callable[[Facts], bool], why: str, what: str = "")
     return Row(key, with_what, lambda f: f.bounds_by_root and holds(f), sentence)
 
 
-def _unbounded(facts: Facts) -> bool:
-    return facts.config.strategy.remote in ("sums", "mixed")
-
-
 def _with_roles(name: str, holds: Callable[[Facts], bool], why: str) -> Row:
     """Build the row of a strategy's setting that is refused with --prepare-ranks."""
     return Row(
-        f"strategy.{name}", "`--prepare-ranks`", lambda f: _prepares(f) and holds(f), f"with --prepare-ranks {why}"
+        f"strategy.{name}", "`--prepare-ranks`", lambda f: f.prepares and holds(f), f"with --prepare-ranks {why}"
     )
+
+
+def _idle(key: str, with_what: str, holds: Callable[[Facts], bool], why: str) -> Row:
+    """Build the row of a setting that is left without effect."""
+    return Row(key, with_what, holds, why, refused=False)
 
 
 def _of_typed(key: str, holds: Callable[[Facts], bool], why: str, what: str = "") -> Row:
@@ -93,13 +71,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         "strategy.time_steps",
         "`--vary`",
-        lambda f: _varies(f) and f.config.strategy.time_steps not in ("auto", "1"),
+        lambda f: f.varies and f.config.strategy.time_steps not in ("auto", "1"),
         "{value} does not go with --vary: every model trains the whole batch on its way around the ranks; leave it out",
     ),
     Row(
         "strategy.remote",
         "`--vary`",
-        lambda f: _varies(f) and f.config.strategy.remote not in ("raw", "sums", "auto"),
+        lambda f: f.varies and f.config.strategy.remote not in ("raw", "sums", "auto"),
         "{value} does not go with --vary: projected rows and partial sums depend on the weights of one model; use raw "
         "or sums",
     ),
@@ -123,7 +101,7 @@ ROWS: tuple[Row, ...] = (
         lambda f: bool(f.config.strategy.memory_limit),
         "an iteration has one time step; leave it out",
     ),
-    _with_roles("vary", _varies, "one model is trained; leave it out"),
+    _with_roles("vary", lambda f: f.varies, "one model is trained; leave it out"),
     _with_roles("cache", lambda f: f.config.strategy.cache > 0, "no rank keeps copies of rows; leave it out"),
     Row(
         "model.options",
@@ -142,14 +120,27 @@ ROWS: tuple[Row, ...] = (
     Row(
         "model.norm",
         "`--prepare-ranks`",
-        lambda f: _prepares(f) and f.config.model.norm == "batch",
+        lambda f: f.prepares and f.config.model.norm == "batch",
         "with --prepare-ranks no rank knows whether to count a vertex for batch normalisation; use --norm layer",
     ),
     Row(
         "run.topology",
         "`--prepare-ranks`",
-        lambda f: _prepares(f) and f.config.run.topology == "sharded",
+        lambda f: f.prepares and f.sharded,
         "with --prepare-ranks every node that prepares holds a copy; use node",
+    ),
+    Row(
+        "run.topology_memory",
+        "no `--feature-memory`: `auto`",
+        lambda f: f.splits_memory and not f.config.strategy.feature_memory,
+        "auto is a share of --feature-memory, which is not given; give that, or a size",
+    ),
+    Row(
+        "run.topology_memory",
+        "`--topology sharded`: `auto`",
+        lambda f: f.splits_memory and f.sharded,
+        "auto counts reads of the lists of all vertices, which no rank has with sharded; give a size, or use "
+        "--topology node",
     ),
     # Refused by the types of the graph.
     _of_typed(
@@ -173,7 +164,7 @@ ROWS: tuple[Row, ...] = (
     ),
     _of_typed(
         "run.topology",
-        lambda f: f.roots == "edges" and f.config.run.topology == "sharded",
+        lambda f: f.roots == "edges" and f.sharded,
         "edges of a typed graph are trained with the whole topology on each node; use node",
         "`sharded`, where edges are trained",
     ),
@@ -202,17 +193,22 @@ ROWS: tuple[Row, ...] = (
     ),
     # Refused where each root has its own bound: a vertex is then computed once for each.
     _by_root("strategy.name", lambda f: f.own_mode or f.by_layer, "use leap or pull", "all but `leap` and `pull`"),
-    _by_root("strategy.remote", _unbounded, "use raw, projected, partial or auto", "`sums`, `mixed`"),
-    _by_root("strategy.vary", _varies, "models cannot share sums; leave it out"),
-    _by_root("strategy.prepare_ranks", _prepares, "all ranks prepare their own batches; leave it out"),
+    _by_root(
+        "strategy.remote",
+        lambda f: f.config.strategy.remote in ("sums", "mixed"),
+        "use raw, projected, partial or auto",
+        "`sums`, `mixed`",
+    ),
+    _by_root("strategy.vary", lambda f: f.varies, "models cannot share sums; leave it out"),
+    _by_root("strategy.prepare_ranks", lambda f: f.prepares, "all ranks prepare their own batches; leave it out"),
     _by_root("model.norm", lambda f: f.config.model.norm == "batch", "use layer", "`batch`"),
-    _by_root("run.topology", lambda f: f.config.run.topology == "sharded", "use node", "`sharded`"),
+    _by_root("run.topology", lambda f: f.sharded, "use node", "`sharded`"),
     _by_root("train.task", lambda f: f.roots == "edges", "roots must be vertices; leave bound out", "tasks on edges"),
     # Refused by the strategy, the dataset or the task.
     Row(
         "strategy.vary",
         "`--strategy p3` or `naive`",
-        lambda f: _varies(f) and f.own_mode,
+        lambda f: f.varies and f.own_mode,
         "{strategy} moves no raw rows, which models can share; use leap or pull",
     ),
     Row(
@@ -230,37 +226,43 @@ ROWS: tuple[Row, ...] = (
     Row(
         "train.task",
         "`--prepare-ranks`, where edges are trained",
-        lambda f: _prepares(f) and f.roots == "edges",
+        lambda f: f.prepares and f.roots == "edges",
         "with --prepare-ranks edges cannot be trained; train vertices",
     ),
     Row(
         "model.missing_features",
         "`--prepare-ranks`",
-        lambda f: _prepares(f) and _learned(f),
+        lambda f: f.prepares and f.learned,
         "with --prepare-ranks rows cannot be learned; use a dataset with features",
     ),
     Row(
         "strategy.name",
         "learned rows: `p3` and `naive`",
-        lambda f: _learned(f) and f.own_mode,
+        lambda f: f.learned and f.own_mode,
         "{value} does not learn rows; use leap or pull",
     ),
     Row(
         "strategy.vary",
         "learned rows",
-        lambda f: _learned(f) and _varies(f),
+        lambda f: f.learned and f.varies,
         "one model learns the rows; leave it out",
     ),
     Row(
         "strategy.cache",
         "learned rows",
-        lambda f: _learned(f) and f.config.strategy.cache > 0,
+        lambda f: f.learned and f.config.strategy.cache > 0,
         "copies of learned rows would be out of date after a step; leave it out",
+    ),
+    Row(
+        "run.topology_memory",
+        "learned rows: `auto`",
+        lambda f: f.learned and f.splits_memory,
+        "learned rows are in files of their own, whose reads auto does not count; give a size",
     ),
     Row(
         "train.optimizer",
         "learned rows: `sgd`",
-        lambda f: _learned(f) and f.config.train.optimizer == "sgd",
+        lambda f: f.learned and f.config.train.optimizer == "sgd",
         "learned rows are updated by Adam; use adam or adamw",
     ),
     Row(
@@ -276,78 +278,69 @@ ROWS: tuple[Row, ...] = (
         "mse is a loss of regressions; give binary, cross-entropy, margin or self-adversarial",
     ),
     # Without effect.
-    Row(
+    _idle(
         "train.momentum",
         "optimizers other than `sgd`",
         lambda f: "sgd" not in f.optimizers,
         "only --optimizer sgd reads it",
-        False,
     ),
-    Row(
+    _idle(
         "train.loss",
         "tasks other than `regression` and `link`",
         lambda f: f.answers not in ("regression", "edges"),
         "only regressions and link prediction read it",
-        False,
     ),
-    Row(
+    _idle(
         "strategy.merge",
         "one time step, or as many as ranks",
         lambda f: f.steps > 0 and f.config.strategy.time_steps != "measured" and not 1 < f.steps < f.ranks,
         "no time steps are merged",
-        False,
     ),
-    Row(
+    _idle(
         "model.missing_features",
         "a dataset with features",
         lambda f: f.roots != "" and f.features,
         "the dataset has features",
-        False,
     ),
-    Row(
+    _idle(
         "strategy.prefetch",
         "learned rows, where raw rows cross ranks, but not with `owner`",
-        lambda f: _learned(f) and f.fetches_before_step,
+        lambda f: f.learned and f.fetches_before_step,
         "learned rows are fetched after the previous step has updated them",
-        False,
     ),
-    Row("strategy.time_steps", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
-    Row("strategy.balance_parts", "one rank", lambda f: f.ranks == 1, "there is one rank", False),
-    Row(
+    _idle("strategy.time_steps", "one rank", lambda f: f.ranks == 1, "there is one rank"),
+    _idle("strategy.balance_parts", "one rank", lambda f: f.ranks == 1, "there is one rank"),
+    _idle(
         "strategy.balance_parts",
         "as many parts as ranks",
         lambda f: f.ranks > 1 and f.parts == f.ranks,
         "each rank has one part; partition with more --parts than ranks",
-        False,
     ),
-    Row(
+    _idle(
         "train.dtype",
         "`bfloat16` on a CPU",
         lambda f: f.on_host and f.config.train.dtype == "bfloat16",
         "a CPU multiplies in float32",
-        False,
     ),
-    Row("run.mpi_device_path", "models trained on a CPU", lambda f: f.on_cpu, "models are trained on the CPU", False),
+    _idle("run.mpi_device_path", "models trained on a CPU", lambda f: f.on_cpu, "models are trained on the CPU"),
     *(
-        Row(
+        _idle(
             f"link.{name}",
             "tasks on vertices",
             lambda f: f.roots == "vertices",
             "only tasks on edges read it",
-            False,
         )
         for name in ("scorer", "target_edges", "negatives", "negatives_per_edge", "eval_negatives")
     ),
     *(
-        Row(f"link.{name}", "`--task edge-class`", lambda f: f.edge_labels, "classes of edges need no negatives", False)
+        _idle(f"link.{name}", "`--task edge-class`", lambda f: f.edge_labels, "classes of edges need no negatives")
         for name in ("negatives", "negatives_per_edge", "eval_negatives")
     ),
-    Row(
+    _idle(
         "model.dropout",
         "one layer, except of `deepgcn`",
-        lambda f: len(f.config.sampling.fanout) == 1 and f.config.model.name != "deepgcn" and not _own_model(f),
+        lambda f: len(f.config.sampling.fanout) == 1 and f.config.model.name != "deepgcn" and not f.own_model,
         "one layer has no hidden rows to drop; give --input-dropout",
-        False,
     ),
     Row(
         "link.negatives_per_edge",
@@ -360,19 +353,17 @@ ROWS: tuple[Row, ...] = (
         ),
         "{value} are more than the edges of a batch, whose ends in-batch draws; give at most --batch-size",
     ),
-    Row(
+    _idle(
         "link.negatives_per_edge",
         "`--negatives all`",
         lambda f: f.config.link.negatives == "all",
         "all vertices are negatives",
-        False,
     ),
-    Row(
+    _idle(
         "sampling.edge_weights",
         "a dataset whose edges have no weights",
         lambda f: not f.edge_weights,
         "edges have no weights",
-        False,
     ),
 )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from leapmpi.config.link import LinkConfig
+from leapmpi.config.options import given_option
 from leapmpi.config.sections import (
     EvaluateConfig,
     ModelConfig,
@@ -14,6 +15,7 @@ from leapmpi.config.sections import (
     StrategyConfig,
     TrainConfig,
 )
+from leapmpi.config.setting import AUTO_SIZE, names_code
 
 
 class Settings(Protocol):
@@ -33,6 +35,12 @@ class Settings(Protocol):
     def link(self) -> LinkConfig: ...
     @property
     def run(self) -> RunConfig: ...
+
+
+def mixes_attention(config: Settings) -> bool:
+    """Return whether layers mix the attention of an edge with that of the layer below: a beta that is not 0."""
+    model = config.model
+    return model.name == "simple-hgn" and bool(given_option(model.options, "beta").strip("0."))
 
 
 @dataclass(frozen=True)
@@ -76,3 +84,33 @@ class Facts:
     """Whether the CPU multiplies."""
     on_cpu: bool = False
     """Whether there is no GPU."""
+
+    @property
+    def learned(self) -> bool:
+        """Whether rows are learned in place of features."""
+        return not self.features
+
+    @property
+    def own_model(self) -> bool:
+        """Whether the model is a module of the user."""
+        return names_code(self.config.model.name)
+
+    @property
+    def varies(self) -> bool:
+        """Whether several models are trained."""
+        return bool(self.config.strategy.vary)
+
+    @property
+    def prepares(self) -> bool:
+        """Whether some ranks prepare for others."""
+        return self.config.strategy.prepare_ranks > 0
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each rank shall hold the lists of its own vertices alone."""
+        return self.config.run.topology == "sharded"
+
+    @property
+    def splits_memory(self) -> bool:
+        """Whether lists and rows share one budget of memory."""
+        return self.config.run.topology_memory == AUTO_SIZE

@@ -15,6 +15,7 @@ from leapmpi.config.setting import (
     Setting,
     check_relation_fanout,
     check_size,
+    check_size_or_auto,
     check_time_steps,
     learned_width,
     parse_interval,
@@ -310,9 +311,9 @@ class RunConfig:
     topology_memory: str = setting(
         "",
         "memory for in-neighbours on each node, such as 8G: holds the most read; others are read from a file in "
-        "TMPDIR, or requested if sharded",
+        "TMPDIR, or requested if sharded; auto: a share of --feature-memory, by predicted reads of files",
         metavar="SIZE",
-        check=check_size,
+        check=check_size_or_auto,
         group=MACHINE,
     )
     threads: int = setting(

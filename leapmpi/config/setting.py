@@ -15,6 +15,9 @@ from leapmpi.registry import Member, Registry
 ALL_NEIGHBOURS = -1
 """The fan-out that takes every neighbour."""
 
+AUTO_SIZE = "auto"
+"""The size that a job chooses."""
+
 FULL_BATCH = -1
 """The batch size that stands for all training vertices, until the dataset is open."""
 
@@ -245,6 +248,11 @@ def check_size(text: str, where: str) -> None:
     """Raise ConfigError unless `text` is a size for `parse_size`, or empty."""
     if text:
         parse_size(text, where)
+
+
+def check_size_or_auto(text: str, where: str) -> None:
+    """Raise ConfigError unless `text` is a size for `parse_size`, `auto`, or empty."""
+    check_size("" if text == AUTO_SIZE else text, where)
 
 
 def learned_width(text: str, where: str = "model.missing_features") -> int:

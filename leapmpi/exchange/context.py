@@ -12,6 +12,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.learned_rows import LearnedRows
+from leapmpi.features.memory_split import Split
 from leapmpi.features.shards.row_placement import Sharers
 from leapmpi.nn.layer import plain_prefix
 from leapmpi.nn.model import Model
@@ -130,3 +131,5 @@ class Loaded:
     """The edges to train on, in a task on edges."""
     shared: Sharers = field(default_factory=Sharers)
     """The numbers of ranks that share this one's device and its node."""
+    split: Split | None = None
+    """Shares of lists and feature rows in the memory of this rank's node, where the job has chosen them."""

@@ -9,13 +9,14 @@ import numpy as np
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.sampler import Sampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 
 
 @dataclass(frozen=True)
 class AccessPattern:
     """Facts that determine the rows that one rank reads in training."""
 
-    topology: Topology
+    topology: Topology | TopologyShard
     sampler: Sampler
     train: np.ndarray
     """int64[t]: all training vertices."""

@@ -4,19 +4,20 @@ The analysis gives the chance of a vertex to be in an iteration (vertex-inclusio
 "Communication-efficient graph neural networks with probabilistic neighborhood expansion analysis and caching"
 (SALIENT++, MLSys 2023), for the draws of this program. Roots are a uniform share of the training vertices, and each hop
 draws for all vertices found so far, not only for those that the last hop added. The hops of one destination are exact;
-draws of different destinations are taken as independent.
+draws of different destinations are taken as independent. It needs the lists of all vertices.
 
 The dry run counts the iterations that read a vertex: Yang et al., "GNNLab: a factored system for sample-based GNN
-training over GPUs" (EuroSys 2022), their PreSC#1, on random streams that training does not use.
+training over GPUs" (EuroSys 2022), their PreSC, on random streams that training does not use.
 """
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from leapmpi.dataset.topology import Topology
 from leapmpi.features.access import AccessPattern
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
@@ -26,12 +27,20 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
     from leapmpi.features.shards.row_request import RowCache
 
-_EPOCH = 2
-"""First epoch of the dry run that predicts. Epoch 0 chooses the rows, which would look better there than they are;
-epoch 1 is that of `leapmpi plan`."""
 
-_ITERATIONS = 16
-"""Iterations of the dry run that predicts, at most: part of an epoch, or several short ones."""
+class _DryRun(NamedTuple):
+    """A dry run of about so many `iterations`, in several short epochs; of a longer one it takes all or the first."""
+
+    first_epoch: int
+    iterations: int
+    whole_epochs: bool
+
+
+_PREDICTING = _DryRun(2, 16, False)
+"""Rows look better than they are in the epochs that chose them; epoch 1 is that of `leapmpi plan`."""
+
+_CHOOSING = _DryRun(18, 128, True)
+"""After the epochs that predict. A few iterations would rank rows by chance."""
 
 
 @compiled
@@ -58,7 +67,7 @@ def _spread(indptr, indices, included, fanout, drew, left_out):
 def choose(access: AccessPattern, count: int) -> np.ndarray:
     """Choose the remote vertices that this rank reads most: int64, ascending, at most `count`.
 
-    Vertices that are never read are left out; of equal ones the lower ids come first.
+    Vertices that are never read are left out; of equal ones the lower ids come first. Collective where draws are.
     """
     scores = read_scores(access)
     scores[access.local] = 0
@@ -69,7 +78,7 @@ def choose(access: AccessPattern, count: int) -> np.ndarray:
 
 def read_scores(access: AccessPattern) -> np.ndarray:
     """Score each vertex for the choice of rows to keep: float64[n], larger for those read more often."""
-    return inclusion(access) if _analysed(access) else read_counts(access)
+    return inclusion(access) if _analysed(access) else _counted_reads(access, _CHOOSING)
 
 
 def expected_reads(access: AccessPattern) -> np.ndarray:
@@ -77,17 +86,18 @@ def expected_reads(access: AccessPattern) -> np.ndarray:
 
     Never from the dry run that `read_scores` chooses by.
     """
-    return inclusion(access) if _analysed(access) else _counted_reads(access)
+    return inclusion(access) if _analysed(access) else _counted_reads(access, _PREDICTING)
 
 
 def _analysed(access: AccessPattern) -> bool:
-    """Return whether `inclusion` describes this rank's reads: it holds for node-wise sampling."""
+    """Return whether `inclusion` describes this rank's reads: node-wise ones from a whole topology."""
     return type(access.sampler.drawing) is NodeWiseSampler
 
 
 def inclusion(access: AccessPattern) -> np.ndarray:
-    """Compute the chance that this rank reads each vertex in an iteration: float64[n]."""
+    """Compute the chance that this rank reads each vertex in an iteration: float64[n]. The topology is whole."""
     topology = access.topology
+    assert isinstance(topology, Topology), "a sampler of a whole topology draws"
     roots = np.zeros(topology.vertices)
     roots[access.train] = access.share * min(1.0, access.batch_size / max(1, len(access.train)))
     return included(topology.indptr, topology.indices, roots, access.sampler.fanouts)
@@ -123,12 +133,12 @@ def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) 
     return counts
 
 
-def _counted_reads(access: AccessPattern) -> np.ndarray:
-    """Count the iterations of the dry run that predicts in which this rank read each vertex: float64[n]."""
-    epochs = max(1, _ITERATIONS // max(1, access.sampler.iterations(access.train, access.batch_size)))
+def _counted_reads(access: AccessPattern, dry: _DryRun) -> np.ndarray:
+    """Count the iterations of a dry run in which this rank read each vertex: float64[n]."""
+    epochs = max(1, dry.iterations // max(1, access.sampler.iterations(access.train, access.batch_size)))
     reads = np.zeros(access.topology.vertices)
-    for epoch in range(_EPOCH, _EPOCH + epochs):
-        reads += read_counts(access, epoch, _ITERATIONS)
+    for epoch in range(dry.first_epoch, dry.first_epoch + epochs):
+        reads += read_counts(access, epoch, None if dry.whole_epochs else dry.iterations)
     return reads
 
 

@@ -110,7 +110,8 @@ def hold_most_read(topology: Topology, reads: np.ndarray, fanout: int, room: int
     reads and fanout are those of `reads_by_block`.
     """
     edges, edge_bytes, scores = reads_by_block(topology, reads, fanout)
-    best = np.argsort(-scores, kind="stable")[: room // (edges * edge_bytes)]
+    most = len(scores) if topology.list_bytes <= room else room // (edges * edge_bytes)
+    best = np.argsort(-scores, kind="stable")[:most]
     chosen = np.sort(best[scores[best] > 0])
     begins, ends = _runs(chosen)
     wanted = kept = 0

@@ -53,7 +53,7 @@ def share_topology(
 
     advice = "use nodes with more memory, --topology sharded on several nodes, --topology-memory, or a smaller graph"
     names = _Names("the graph's topology takes", "leapmpi-topology", advice, "in-neighbour lists take")
-    sizes = _Sizes(_size(shared), _size(like.list_arrays), room) if in_file and room else _Sizes(_size(shared))
+    sizes = _Sizes(_size(shared), _size(like.list_arrays), room or 0) if in_file else _Sizes(_size(shared))
     topology, common = _share(world, dataset, sizes, names, arrays, fill_topology)
     if in_file:
         read_singly(topology)

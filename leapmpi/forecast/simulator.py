@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,9 @@ from leapmpi.exchange.selection import (
     modes_for,
     modes_of,
 )
-from leapmpi.features.expected_reads import choose
-from leapmpi.features.shards.row_request import RowCache
 from leapmpi.forecast.predicted_seconds import most_operations, predicted_seconds
 from leapmpi.forecast.type_counts import of_first_iteration
-from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob
+from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob, keep_copies
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
@@ -49,10 +47,10 @@ from leapmpi.sampling.construction.build import build_sampler
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.shared_edges import SharedEdges
 from leapmpi.sampling.training_edges import TrainingEdges, target_relations
+from leapmpi.session.chosen_split import with_best_split
 from leapmpi.session.session import facts_of
 from leapmpi.session.topology_kind import lists_in_memory
 from leapmpi.system.counter_rng import PRESAMPLE
-from leapmpi.training.feature_cache import access_of, caches
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -129,6 +127,8 @@ class Forecaster:
         self.real = real
         """In a job, the context of this rank, whose sampler and model serve here too."""
         self._part = cache(dataset.part)
+        self.settled = cache(partial(with_best_split, dataset, topology))
+        """(config, ranks) -> config, on one node: with the split of memory that a job chooses, if it does."""
         self._modes: dict[tuple[Config, int, MachineRates], str] = {}
         self._kept: dict[tuple[object, ...], Sampled] = {}
         self.machine: MachineRates | None = None
@@ -248,16 +248,13 @@ class Forecaster:
 
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
         """Return the job of `config` on so many virtual ranks, with the ids of their caches."""
-        world = VirtualWorld(ranks)
+        world, config = VirtualWorld(ranks), self.settled(config, ranks)
         placement = strategy_named(config.strategy.name)
         contexts = virtual_ranks(config, self.dataset, self.topology, world, self._part, self.real)
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
         engines = [Engine(placement.place_parameters(ctx), config.strategy, scatters=scatters) for ctx in contexts]
-        for engine in filter(caches, engines):
-            access = access_of(engine, self.dataset, self.topology, config.train.batch_size)
-            ids = choose(access, int(config.strategy.cache * self.dataset.vertices))
-            engine.ctx.features.cache = RowCache(ids, self.dataset.vertices)
+        keep_copies(config, self.dataset, self.topology, world, engines)
         sampler = contexts[0].sampler
         if sampler.sharded:
             sampler = build_sampler(config, self.topology, self.dataset.splits.train)
@@ -323,7 +320,7 @@ class Forecaster:
 
     def topology_bytes(self, config: Config, ranks: int, kind: str = "") -> list[int]:
         """Count bytes of the topology by rank: the node's copy, or an own shard, as `kind` or `config` says."""
-        return lists_in_memory(config, self.dataset, self.topology, ranks, kind)
+        return lists_in_memory(self.settled(config, ranks), self.dataset, self.topology, ranks, kind)
 
 
 def roots_of(job: VirtualJob, batch: Batches) -> np.ndarray:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from leapmpi.config import sections
-from leapmpi.config.compatibility import mixes_attention
+from leapmpi.config.run_facts import mixes_attention
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import names_code
 from leapmpi.dataset.partitioned import Dataset

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapmpi.config.schema import Config
+from leapmpi.dataset.partitioned import Dataset
+from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.root_source import Plan
 from leapmpi.exchange.minibatch import MiniBatch
+from leapmpi.features.expected_reads import choose
+from leapmpi.features.shards.row_request import RowCache
 from leapmpi.forecast.virtual_world import Result, VirtualWorld
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.sampler import Sampler
@@ -17,6 +22,7 @@ from leapmpi.sampling.sharded.list_copies import OBSERVED
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import count_models
+from leapmpi.training.feature_cache import access_of, caches
 
 DRY_EPOCH, CHOICE_EPOCH = 1, 0
 """Epochs of the random streams of dry runs: forecasts draw from one, and what to cache is chosen by the other."""
@@ -24,6 +30,19 @@ DRY_EPOCH, CHOICE_EPOCH = 1, 0
 
 Batches = Sequence[np.ndarray | None]
 """Roots of one iteration by rank: all of them on rank 0, or a share on each where edges of a sharded topology are."""
+
+
+def keep_copies(
+    config: Config, dataset: Dataset, topology: Topology, world: VirtualWorld, engines: Sequence[Engine]
+) -> None:
+    """Let each rank's cache hold the rows that the rank of a job would choose; what that exchanges is not counted."""
+    if not caches(engines[0]):
+        return
+    count = int(config.strategy.cache * dataset.vertices)
+    patterns = [access_of(each, dataset, topology, config.train.batch_size) for each in engines]
+    for engine, ids in zip(engines, world.run(lambda rank: choose(patterns[rank], count)), strict=True):
+        engine.ctx.features.cache = RowCache(ids, dataset.vertices)
+    world.take()
 
 
 @dataclass(frozen=True, eq=False)

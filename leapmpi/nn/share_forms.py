@@ -282,7 +282,7 @@ class PartialForm:
 SUM, MAXIMUM = PartialForm(SumCombination), PartialForm(MaximumCombination, separate_self=True)
 """Sums: one row per destination. Maxima: one from every owner of a neighbour, and a self part from the home."""
 
-NORMALISED = PartialForm(SumCombination)
+NORMALISED = PartialForm(SumCombination, by_attention=True)
 """Sums weighted by softmaxes that are known before shares are computed: one row from every owner of a neighbour."""
 
 SEPARATE_SUM, SOFTMAX = PartialForm(SumCombination, True), PartialForm(SoftmaxCombination, True, 2)

@@ -155,6 +155,12 @@ def _ranks(each: dict[str, Any]) -> str:
 def _split(each: dict[str, Any]) -> str:
     """Return a sentence about the memory that lists and rows share on a node."""
     best, read = each["best"], size_text(int(each["file_bytes"]))
+    if each["chosen"]:
+        return (
+            f"{_ranks(each)} on one node: --topology-memory auto takes {size_text(best['lists'])} for lists and leaves "
+            f"{size_text(best['rows'])} for rows of each rank; an iteration reads {size_text(int(best['file_bytes']))} "
+            f"from files, and {read} with all of it for rows"
+        )
     if best["file_bytes"] >= 0.95 * each["file_bytes"]:
         return f"{_ranks(each)} on one node: an iteration reads {read} from files; no split of that memory reads less"
     settings = f"--topology-memory {best['lists'] >> 20}M --feature-memory {best['rows'] >> 20}M"

@@ -48,6 +48,7 @@ from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.root_times import share_times
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.session.chosen_split import settle_split
 from leapmpi.session.label_statistics import prepare_loss
 from leapmpi.session.topology_kind import (
     hold_lists,
@@ -138,7 +139,6 @@ def load(
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
     use_threads(config, world.threads)
-
     # This rank's parts, verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
@@ -146,6 +146,7 @@ def load(
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
     topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or config.evaluation_takes_all)
+    config, split = settle_split(config, world, dataset, topology, offsets)
     host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
@@ -180,7 +181,7 @@ def load(
     )
     prepare_loss(config, world, dataset, ctx)
     keep_freed_memory()
-    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared)
+    return Loaded(dataset, topology, held, parts, starts, host.nbytes, ctx, verified, shared=shared, split=split)
 
 
 def _held_rows(

@@ -15,7 +15,7 @@ import numpy as np
 from leapmpi.comm.collectives import all_gather_values
 from leapmpi.config.options import SAMPLERS, options_of
 from leapmpi.config.schema import Config, models_of
-from leapmpi.config.setting import names_code, parse_size
+from leapmpi.config.setting import AUTO_SIZE, names_code, parse_size
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, topology_bytes
 from leapmpi.engine.edge_features import reads_features
@@ -99,15 +99,13 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
     if bounds_by_root(config):
         return "--sampler-option bound=root draws with a bound for each root; leave it out"
-    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives_and_file[0]).reads_lists:
-        return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
-    if why := strategy_named(strategy.name).why_whole_topology(strategy):
-        return why
-    if strategy.cache:
-        return "--cache scores the vertices of all lists; leave it out"
-    if strategy.feature_memory:
-        return "--feature-memory scores the vertices of all lists; leave it out"
-    return ""
+    if task_of(config, dataset).roots == "edges":
+        if negatives_named(config.link.negatives_and_file[0]).reads_lists:
+            return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
+        kept = "--cache" if strategy.cache else "--feature-memory" if strategy.feature_memory else ""
+        if kept and dataset.feature_dim:
+            return f"{kept} ranks rows by reads from all vertices where edges are trained; leave it out"
+    return strategy_named(strategy.name).why_whole_topology(strategy)
 
 
 def load_lists(
@@ -182,8 +180,13 @@ def lists_in_memory(config: Config, dataset: Dataset, topology: Topology, ranks:
 
 
 def list_room(config: Config) -> int | None:
-    """Return the bytes of memory that in-neighbour lists may take on a node; None: as many as they take."""
+    """Return the bytes of memory that in-neighbour lists may take on a node; None: as many as they take.
+
+    With `auto` none, until the split is chosen (chosen_split.py).
+    """
     text = config.run.topology_memory
+    if text == AUTO_SIZE:
+        return 0
     return parse_size(text, "run.topology_memory") if text else None
 
 

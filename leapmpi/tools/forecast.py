@@ -14,8 +14,7 @@ import numpy as np
 
 from leapmpi.config.flags import parse_strategies
 from leapmpi.config.schema import Config
-from leapmpi.config.setting import parse_size
-from leapmpi.dataset.partitioned import Dataset
+from leapmpi.config.setting import AUTO_SIZE, parse_size
 from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.machine import kept_for
 from leapmpi.engine.placement import strategy_named
@@ -25,7 +24,6 @@ from leapmpi.exchange.selection import MODES
 from leapmpi.features.row_memory import room_of
 from leapmpi.features.shards.mapped_shard import bytes_apart
 from leapmpi.forecast.memory_advice import MemoryAdvice
-from leapmpi.forecast.memory_split import FileReads, given_memory
 from leapmpi.forecast.role_forecast import forecast_roles
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.forecast.strategy_choice import AUTO, choose
@@ -39,6 +37,7 @@ from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.text import counted, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
+from leapmpi.session.chosen_split import given_memory, reads_on_one_node
 from leapmpi.session.setup import open_for_training, with_batch_size
 from leapmpi.session.topology_kind import SHARDED
 
@@ -67,7 +66,7 @@ def plan(
     - "topology": its bytes by rank, with a copy per node and sharded,
     - "feature_memory": bytes of rows by rank, in memory and in files, with --feature-memory,
     - "memory_split": bytes that an iteration reads from files, with --feature-memory and --topology-memory on one node,
-      and by their best split.
+      and by their best split; whether a job takes that by itself.
 
     Raises ConfigError, and DataError if all are impossible.
     """
@@ -107,7 +106,7 @@ def plan(
         "data": config.data,
         **found,
         "topology": topology,
-        "feature_memory": _feature_memory(config, requested.values(), forecaster.dataset, sizes),
+        "feature_memory": _feature_memory(config, requested.values(), forecaster, sizes),
         "memory_split": _memory_split(config, forecaster, sizes),
     }
 
@@ -134,14 +133,14 @@ def _forecast_all(
 
 
 def _feature_memory(
-    config: Config, configs: Iterable[Config], dataset: Dataset, sizes: Sequence[int]
+    config: Config, configs: Iterable[Config], forecaster: Forecaster, sizes: Sequence[int]
 ) -> list[dict[str, Any]]:
     """Return bytes of feature rows in memory and in files, by rank; empty without --feature-memory.
 
     One entry for each number of ranks, and for each number of preparing ranks in `configs`.
     """
-    room = room_of(config)
-    if room is None or not dataset.feature_dim or dataset.sparse:
+    dataset = forecaster.dataset
+    if not config.strategy.feature_memory or not dataset.feature_dim or dataset.sparse:
         return []
     row = dataset.part(0).dense_features
     found = []
@@ -149,6 +148,7 @@ def _feature_memory(
         holding = preparing or ranks
         if holding > dataset.parts or preparing >= ranks:
             continue
+        room = room_of(forecaster.settled(config, holding)) or 0
         counts = np.diff(rank_offsets(dataset.offsets, holding)).tolist()
         held, left = zip(*(bytes_apart(rows, row.shape[1] * row.itemsize, room) for rows in counts), strict=True)
         found.append({"ranks": ranks, "preparing": preparing, "resident": list(held), "mapped": list(left)})
@@ -157,15 +157,21 @@ def _feature_memory(
 
 def _memory_split(config: Config, forecaster: Forecaster, sizes: Sequence[int]) -> list[dict[str, Any]]:
     """Return, for each number of ranks, bytes read from files with the given memory for lists and rows, and with the
-    best split of it."""
+    best split of it; whether a job chooses that by itself. What it splits is given to rows."""
     given, dataset = given_memory(config), forecaster.dataset
     if given is None or not dataset.feature_dim or dataset.sparse:
         return []
     lists, rows = given
     sizes = [size for size in sizes if size <= dataset.parts]
+    found = reads_on_one_node(with_batch_size(config, dataset), dataset, forecaster.topology, sizes)
     return [
-        {"ranks": ranks, "file_bytes": reads.read(lists, rows), "best": vars(reads.best(lists + ranks * rows))}
-        for ranks, reads in FileReads.by_ranks(config, dataset, forecaster.topology, sizes).items()
+        {
+            "ranks": ranks,
+            "file_bytes": reads.read(lists, rows),
+            "best": vars(reads.best(lists + ranks * rows)),
+            "chosen": config.run.topology_memory == AUTO_SIZE,
+        }
+        for ranks, reads in zip(sizes, found, strict=True)
     ]
 
 

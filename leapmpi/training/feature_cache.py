@@ -20,11 +20,14 @@ from leapmpi.engine.engine import Engine
 from leapmpi.exchange.context import Loaded
 from leapmpi.features.access import AccessPattern
 from leapmpi.features.expected_reads import choose, hottest_rows, predicted_hits
+from leapmpi.features.memory_split import Split
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.features.shards.row_request import RowCache
 from leapmpi.features.typed_shard import TypedShard, replicated_rows
 from leapmpi.plan.homes import home_of
 from leapmpi.runs.text import size_text
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.system.memory import check_memory
 
 
@@ -33,13 +36,13 @@ def caches(engine: Engine) -> bool:
     return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and engine.mode.moves_raw_rows
 
 
-def access_of(engine: Engine, dataset: Dataset, topology: Topology, batch_size: int) -> AccessPattern:
+def access_of(engine: Engine, dataset: Dataset, topology: Topology | TopologyShard, batch_size: int) -> AccessPattern:
     """Return how the rank of `engine` will read rows in batches of `batch_size` roots."""
-    ctx = engine.ctx
+    ctx, sampler = engine.ctx, engine.ctx.sampler
     roots, batch_size = engine.roots.expected(dataset, batch_size)
     return AccessPattern(
         topology=topology,
-        sampler=ctx.sampler,
+        sampler=sampler.counting() if isinstance(sampler, ShardedSampler) else sampler,
         train=roots,
         share=engine.preparation.share_of(roots),
         rank=ctx.communicator.rank,
@@ -57,7 +60,7 @@ class FeatureCache:
         self.config, self.world, self.loaded, self.engine = config.strategy, world, loaded, engine
         self.batch_size = config.train.batch_size
         # Until `fill` knows what crosses ranks.
-        self.about: dict[str, Any] = {"cache": None, "feature_memory": None}
+        self.about: dict[str, Any] = {"cache": None, "feature_memory": None, "memory_split": None}
         self._chosen: RowCache | None = None
         self._replicated: list[str] = []
 
@@ -112,17 +115,21 @@ class FeatureCache:
         if self.engine.preparation.reads_rows:
             capacity = shard.capacity if shard else 0
             ids, share = hottest_rows(self._access(), capacity, ctx.communicator, ctx.features.cache)
-        figures = 0, 0, 1.0
+        figures, split = (0, 0, 1.0), self.loaded.split or Split(0, 0, 0.0)
         if shard:
             shard.keep(ids)
             figures = shard.resident_bytes, shard.nbytes - len(ids) * shard.row_bytes, share
         # All ranks report, those without files too, so that figures are complete on rank 0.
-        table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures, np.float64))
+        figures_of_split = split.lists, split.rows, split.file_bytes
+        table = self.loaded.ctx.communicator.all_gather_rows(np.array(figures + figures_of_split, np.float64))
         self.about["feature_memory"] = {
             "resident_bytes": [int(each) for each in table[:, 0]],
             "mapped_bytes": [int(each) for each in table[:, 1]],
             "predicted_share": [float(each) for each in table[:, 2]],
         }
+        if table[:, 4].any():
+            columns = table[:, 3:].astype(np.int64).T.tolist()
+            self.about["memory_split"] = dict(zip(("lists", "rows", "file_bytes"), columns, strict=True))
 
     def fill(self) -> None:
         """Fetch the chosen rows, or forget them if training moves no raw rows after all. Collective."""
@@ -169,6 +176,12 @@ class FeatureCache:
                 f"cache: {cache['rows']:,} rows over all ranks, predicted to save "
                 f"{cache['predicted_hit_rate']:.0%} of the remote rows"
             )
+        if split := self.about["memory_split"]:
+            lists, rows, read = (size_text(max(split[name])) for name in ("lists", "rows", "file_bytes"))
+            sentences.append(
+                f"memory split: {lists} for in-neighbour lists on a node, {rows} for feature rows on a rank; an "
+                f"iteration is predicted to read {read} from files on a node"
+            )
         if held := self.about["feature_memory"]:
             sentences.append(
                 f"feature memory: at most {size_text(max(held['resident_bytes']))} resident and "
@@ -213,6 +226,4 @@ class FeatureCache:
         return "" if engine.mode.moves_raw_rows else f"no raw rows cross ranks (first layer: {engine.mode_name})"
 
     def _access(self) -> AccessPattern:
-        topology = self.loaded.topology
-        assert isinstance(topology, Topology), "caches are refused where the topology is sharded"
-        return access_of(self.engine, self.loaded.dataset, topology, self.batch_size)
+        return access_of(self.engine, self.loaded.dataset, self.loaded.topology, self.batch_size)

@@ -11,6 +11,7 @@ from leapmpi.config.schema import Config
 from leapmpi.errors import ConfigError
 
 ROLES = {"strategy.prepare_ranks": 1}
+SPLIT = {"run.topology_memory": "auto", "strategy.feature_memory": "1G"}
 LEARNED = {"features": False}
 TYPED = {"typed": True, "edge_weights": False}
 BY_ROOT = {"bounds_by_root": True}
@@ -29,6 +30,9 @@ REFUSED = [
     ({**ROLES, "strategy.cache": 0.1}, {}, "strategy.cache: with --prepare-ranks"),
     ({**ROLES, "model.norm": "batch"}, {}, "model.norm: with --prepare-ranks"),
     ({**ROLES, "run.topology": "sharded"}, {}, "run.topology: with --prepare-ranks"),
+    ({"run.topology_memory": "auto"}, {}, "run.topology_memory: auto is a share of --feature-memory"),
+    ({**SPLIT, "run.topology": "sharded"}, {}, "run.topology_memory: auto counts reads of the lists of all vertices"),
+    (SPLIT, LEARNED, "run.topology_memory: learned rows are in files of their own"),
     (
         {"strategy.vary": "model.hidden=4,8", "strategy.name": "p3"},
         {"own_mode": True},

@@ -34,7 +34,7 @@ SAINT = {"sampling.sampler": "graph-saint", "sampling.options": ("size=60",)}
 CLUSTERS = {"sampling.sampler": "cluster-gcn", "sampling.options": ("clusters=24", "per-batch=2")}
 
 
-BY_RANKS = {2: CLUSTERS | {"strategy.name": "pull"}, 4: SAINT}
+BY_RANKS = {2: CLUSTERS | {"strategy.name": "pull"}, 3: {"run.topology": "sharded"}, 4: SAINT}
 
 
 @pytest.mark.parametrize("settings", [BY_RANKS[size] for size in BY_RANKS if size == MPI.COMM_WORLD.size], ids=str)
@@ -47,11 +47,12 @@ def test_the_cache_spares_what_was_predicted(settings, train):
     assert epochs[0]["cache"]["predicted_hit_rate"] == pytest.approx(measured, abs=0.04)
 
 
-@pytest.mark.parametrize("remote", here(["raw", "partial"]))
-def test_rows_in_files_train_to_the_same_bits(remote, train, world):
+@pytest.mark.parametrize(("remote", "topology"), here([("raw", "node"), ("partial", "node"), ("raw", "sharded")]))
+def test_rows_in_files_train_to_the_same_bits(remote, topology, train, world):
     settings = {"strategy.remote": remote, "strategy.name": "leap", "train.epochs": 1}
     whole = train(f"whole-{remote}", EVEN, **settings)
-    apart = train(f"apart-{remote}", EVEN, **settings, **{"strategy.feature_memory": "6K"})
+    in_files = {"strategy.feature_memory": "6K", "run.topology": topology}
+    apart = train(f"apart-{remote}", EVEN, **settings, **in_files)
     world.comm.barrier()
     assert apart.summary["parameters_digest"] == whole.summary["parameters_digest"]
     read, (told,) = apart.summary["epochs"][0]["feature_memory"], [banner(apart)["economy"]["feature_memory"]]

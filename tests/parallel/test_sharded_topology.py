@@ -36,6 +36,9 @@ CASES = [
         ),
         ("leap, ring", "projected", "gat", {"sampler": "labor-0,fixed-size=no"}),
         ("pull", "partial", "gcn", {"sampler": "weighted"}),
+        ("pull", "raw", "sage", {"cache": "kept", "prefetch": 2}),
+        ("leap, ring", "raw", "gcn", {"cache": "kept", "sampler": "labor-0", "labels": DATA}),
+        ("owner", "raw", "gcn", {"cache": "kept", "partition": "hash", "sampler": "ladies,layer-size=30"}),
         ("pull", "partial", "gat", {"sampler": "weighted", "fanout": "4,3,2"}),
         ("leap, ring", "partial", "gatv2", {"sampler": "labor-0", "partition": "hash"}),
         ("leap, ring of all steps but one", "partial", "sage max", {"partition": "lopsided", "dropout": "hidden"}),
@@ -192,11 +195,12 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
             },
             "--balance-parts counts the lists of all parts",
         ),
+        ({"train.task": "link", "strategy.cache": 0.1}, "--cache ranks rows by reads from all vertices"),
+        ({"train.task": "link", "strategy.feature_memory": "1G"}, "--feature-memory ranks rows by reads from all"),
         (
             {"sampling.sampler": "temporal", "sampling.options": ("root-time=times.npy",)},
             "root-time=FILE gives times to all vertices",
         ),
-        ({"strategy.cache": 0.1}, "--cache scores the vertices of all lists"),
     ],
 )
 def test_what_needs_a_whole_topology_is_refused_on_all_ranks(changes, sentence, config, base, world):

@@ -6,10 +6,21 @@ import pytest
 
 import leapmpi
 from leapmpi.config.schema import Config
+from leapmpi.config.setting import parse_size
+from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.dataset.topology import load_topology
+from leapmpi.errors import ConfigError
+from leapmpi.runs.text import size_text
+from leapmpi.session.chosen_split import reads_on_one_node
 from leapmpi.system.unnamed_files import IN_MEMORY, file_system
 from tests.support import datasets
 from tests.support.equality import here
 
+COMMON = {
+    "train.epochs": 1, "train.batch_size": 24, "model.hidden": 8, "sampling.fanout": "4,3", "strategy.name": "leap",
+    "run.threads": 1, "run.log_level": "info", "run.device": "cpu",
+}  # fmt: skip
+AUTO = {"run.topology_memory": "auto"}
 PLAIN, WEIGHTED = (datasets.Variant(labels, "metis", 4) for labels in ("single", "single, edges with data"))
 
 
@@ -19,13 +30,15 @@ def train(world, folder):
     datasets.build(world.comm, folder, {PLAIN, WEIGHTED})
 
     def run(name, data, **changes):
-        values = {"data": str(data.folder(folder)), "train.epochs": 1, "train.batch_size": 24, "model.hidden": 8,
-                  "sampling.fanout": "4,3", "run.folder": str(folder / name), "strategy.name": "leap",
-                  "run.threads": 1, "run.log_level": "info", "run.device": "cpu"}  # fmt: skip
         world.comm.barrier()
+        values = COMMON | {"data": str(data.folder(folder)), "run.folder": str(folder / name)}
         return leapmpi.train(Config.from_values(values | changes), world.comm)
 
     return run
+
+
+def banner(run):
+    return next(record for record in run.metrics() if record["event"] == "banner")
 
 
 CASES = [
@@ -50,9 +63,39 @@ def test_lists_in_a_file_train_to_the_same_bits(data, settings, train, world):
     assert "lists in files" not in (whole.path / "log.txt").read_text()
 
 
+@pytest.mark.parametrize("budget", ["4K", "20K", "1G"])
+def test_a_job_splits_one_budget_as_planned_and_trains_to_the_same_bits(budget, train, folder, world):
+    if file_system(tempfile.gettempdir()) in IN_MEMORY:
+        pytest.skip("temporary files are in memory here")
+    settings = {"strategy.remote": "raw", "strategy.feature_memory": budget}
+    whole = train(f"one-budget-{budget}", PLAIN, **settings)
+    split, again = (train(f"{name}-{budget}", PLAIN, **settings, **AUTO) for name in ("split", "split-again"))
+    world.comm.barrier()
+    assert split.summary["parameters_digest"] == whole.summary["parameters_digest"]
+    chosen, repeated = ({**banner(run)["economy"]["memory_split"]} for run in (split, again))
+    assert chosen == repeated
+    lists, rows = chosen["lists"][0], chosen["rows"][0]
+    size = parse_size(budget, "budget")
+    assert lists + world.size * rows <= world.size * size
+    assert max(banner(split)["economy"]["feature_memory"]["resident_bytes"]) <= rows
+    config = Config.from_values({"data": str(PLAIN.folder(folder)), **COMMON, **settings, **AUTO})
+    dataset = open_dataset(PLAIN.folder(folder))
+    (planned,) = reads_on_one_node(config, dataset, load_topology(dataset), [world.size])
+    assert vars(planned.best(world.size * size)) == {name: each[0] for name, each in chosen.items()}
+    assert f"memory split: {size_text(lists)} for in-neighbour lists" in (split.path / "log.txt").read_text()
+    if budget == "1G":
+        assert chosen["file_bytes"][0] == 0
+
+
+def test_a_budget_without_room_for_a_table_is_refused(train):
+    with pytest.raises(ConfigError, match="is less than the table of"):
+        train("no-room", PLAIN, **AUTO, **{"strategy.feature_memory": "10"})
+
+
 @pytest.mark.parametrize("strategy", here(["pull", "leap", "owner"]))
 def test_copies_of_remote_lists_train_to_the_same_bits(strategy, train, world):
     settings = {"strategy.name": strategy, "run.topology": "sharded", "train.batch_size": 4, "train.epochs": 2}
+    settings |= {"strategy.cache": 0.1, "strategy.remote": "raw"} if strategy == "pull" else {}
     whole = train(f"requested-{strategy}", PLAIN, **settings)
     copied = train(f"copied-{strategy}", PLAIN, **settings, **{"run.topology_memory": "1G"})
     world.comm.barrier()

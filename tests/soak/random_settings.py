@@ -58,7 +58,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "strategy.time_steps": ("auto", "N", "1", "2", "3"),
     "strategy.memory_limit": ("2G", "100M", "1M"),
     "strategy.feature_memory": ("4K", "100K", "1G"),
-    "run.topology_memory": ("1K", "20K", "1G"),
+    "run.topology_memory": ("1K", "20K", "1G", "auto"),
     "strategy.cache": ("0.05", "0.4", "0.9"),
     "strategy.vary": ("model.hidden=4,8", "train.lr=0.01,0.02;model.seed=1,2", "model.name=sage,gcn",
                       "train.optimizer=adam,sgd", "model.dropout=0,0.5"),

@@ -11,8 +11,8 @@ averages heads, and divides rows by their length.
 
 The residual of attention (equation 8) follows the authors' code. The attention of the layer below is mixed already,
 passes no gradient, and has its dropout: a softmax is dropped out before it is mixed. The edge of a vertex to itself is
-mixed too. The first layer mixes nothing. The last layer mixes as all others do, since it has as many heads. (That of
-the authors has one head for classes of vertices, and does not mix.) Samples differ from layer to layer, so beta > 0 is
+mixed too. The first layer mixes nothing. The last layer mixes as all others do, since it has as many heads. That of
+the authors has one head for classes of vertices, and does not mix. Samples differ from layer to layer, so beta > 0 is
 for full batches whose owners hold whole lists.
 """
 

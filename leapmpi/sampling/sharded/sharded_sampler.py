@@ -170,27 +170,31 @@ class ShardedSampler(Sampler):
         batch_size: int,
         relation_fanouts: np.ndarray | None = None,
     ) -> ShardedSampler:
-        lists = self._lists
         inner = self.inner.for_scoring(fanouts, splits, batch_size, relation_fanouts)
         if inner is None:
             inner = NodeWiseSampler(self.shard.own, fanouts, self.threads, relation_fanouts)
         assert isinstance(inner, HopSampler), "what scores goes hop by hop where training does"
-        answers = replace(self.answers, weighted=False)
-        return ShardedSampler(
-            *(inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
-        )
+        return self._answered_by(inner, replace(self.answers, weighted=False))
 
     def scoring_groups(self, stream: int) -> Sequence[np.ndarray] | None:
         return self.inner.scoring_groups(stream)
 
     def describing_all(self) -> ShardedSampler:
         """Return the same sampler with original ids and degrees of the last hop's sources."""
-        lists, answers = self._lists, replace(self.answers, last=True)
-        found = ShardedSampler(
-            *(self.inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids)
-        )
+        found = self._answered_by(self.inner, replace(self.answers, last=True))
         found._lists.copies, found.when_copied = self.copies, self.when_copied
         return found
+
+    def counting(self) -> ShardedSampler:
+        """Return a sampler with the same draws for dry runs: no copies are chosen by them, or spare requests."""
+        return self._answered_by(self.inner, replace(self.answers, last=False))
+
+    def _answered_by(self, inner: HopSampler, answers: AnswerFormat) -> ShardedSampler:
+        """Return a sampler with the draws of `inner`, in replies of the format `answers`."""
+        lists = self._lists
+        return ShardedSampler(
+            inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids
+        )
 
     def checked_roots(self, roots: np.ndarray) -> np.ndarray:
         """Check roots; see Sampler.checked_roots."""

@@ -1,0 +1,156 @@
+"""One budget of memory for lists and feature rows: the split by which an iteration reads fewest bytes from files.
+
+`--topology-memory` and `--feature-memory` hold what is read most, and the rest is read page by page. A byte of memory
+spares more where pages are read more often. A page is taken to stay in the system's cache for an iteration, and no
+longer. Sun et al., "Legion: automatically pushing the envelope of multi-GPU system
+for billion-scale GNN training" (USENIX ATC 2023, section 4), split the memory of a GPU so, by counts of a dry run.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapmpi.dataset.topology import Topology
+from leapmpi.features.expected_reads import included
+from leapmpi.features.list_memory import list_reads, reads_by_block
+from leapmpi.features.shards.mapped_shard import capacity, table_bytes
+from leapmpi.system.jit import compiled
+
+Range = tuple[int, int]
+"""First vertex of a rank, and the one after its last."""
+
+_SURE = 1 - 1e-12
+"""The largest chance, so that logarithms are finite."""
+
+_SPLITS = 64
+"""Equal steps between no memory for lists and no memory for rows."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Bytes of memory for `lists` on a node and for `rows` on each rank; bytes that an iteration reads from files."""
+
+    lists: int
+    rows: int
+    file_bytes: float
+
+
+class FileReads:
+    """Bytes that ranks of one node read from files in an iteration, by the memory for lists and for rows.
+
+    block_bytes: those of a block of lists, list_bytes of all, row_bytes of a row. lists: float64[blocks + 1], bytes
+    that so many blocks in memory spare; rows: the same for the rows of each rank.
+    """
+
+    def __init__(
+        self, block_bytes: int, list_bytes: int, row_bytes: int, lists: np.ndarray, rows: Sequence[np.ndarray]
+    ) -> None:
+        self.ranks, self._block_bytes, self._list_bytes, self._row_bytes = len(rows), block_bytes, list_bytes, row_bytes
+        self._lists, self._rows = lists, rows
+
+    @property
+    def least_rows(self) -> int:
+        """Bytes that rows need on a rank at least: the table of those in memory."""
+        return table_bytes(max(len(each) - 1 for each in self._rows))
+
+    def read(self, lists: int, rows: int) -> float:
+        """Return the bytes that an iteration reads from files, with so many bytes for lists and for rows of a rank."""
+        blocks = len(self._lists) - 1 if lists >= self._list_bytes else lists // self._block_bytes
+        left = self._lists[-1] - self._lists[min(blocks, len(self._lists) - 1)]
+        for each in self._rows:
+            left += each[-1] - each[capacity(len(each) - 1, self._row_bytes, rows)]
+        # Sums of the same reads in two orders differ by rounding.
+        return float(np.round(left))
+
+    def best(self, room: int) -> Split:
+        """Return the split of `room` bytes of the node that reads least; of equal ones that with less for lists."""
+        most = min(self._list_bytes, max(0, room - self.ranks * self.least_rows))
+        found = []
+        for lists in np.linspace(0, most, _SPLITS + 1).astype(np.int64).tolist():
+            rows = (room - lists) // self.ranks
+            found.append(Split(lists, rows, self.read(lists, rows)))
+        return min(found, key=lambda each: each.file_bytes)
+
+
+def file_reads(
+    topology: Topology,
+    roots: np.ndarray,
+    fanouts: tuple[int, ...],
+    row_bytes: int,
+    nodes: Sequence[Sequence[Range]],
+    share: float = 1.0,
+) -> list[FileReads]:
+    """Predict what an iteration reads on each of `nodes`, by expected reads of lists and of rows. Local.
+
+    topology: whole. roots: float32[n], the chance of each vertex to be a root. fanouts: from the root outward, -1 for
+    all. nodes: the vertices of their ranks. share: of the roots, those that a node draws for.
+    """
+    chances = included(topology.indptr, topology.indices, roots.astype(np.float64), fanouts)
+    reads, found = list_reads(topology, 0, roots * np.float32(share), fanouts), []
+    lists, block_bytes = _spared_by_blocks(topology, reads, fanouts[-1])
+    for ranks in nodes:
+        # A rank reads a page once in an iteration, whoever needs its rows.
+        rows = [_spared_by_rows(chances[first:end], row_bytes) for first, end in ranks]
+        found.append(FileReads(block_bytes, topology.list_bytes, row_bytes, lists, rows))
+    return found
+
+
+@compiled
+def _note_lists(indptr, reads, fanout, edges, missed):
+    """Add to `missed` (float64[pages]) the logarithm of the chance that no list is read on a page of so many `edges`.
+
+    reads: float32[n], the chance of each list to be read, which reads up to `fanout` of its pages.
+    """
+    for v in range(len(reads)):
+        if indptr[v + 1] == indptr[v]:
+            continue
+        begin, end = indptr[v] // edges, (indptr[v + 1] - 1) // edges
+        count = end - begin + 1
+        chance = reads[v] * (1.0 if fanout < 0 or fanout >= count else fanout / count)
+        for page in range(begin, end + 1):
+            missed[page] += np.log1p(-min(chance, _SURE))
+
+
+@compiled
+def _note_rows(order, chances, row_bytes, page_bytes, missed, spared):
+    """Write for each row the pages (float64[n]) that it alone reads once all rows before it in `order` are in memory.
+
+    chances: float64[n], of each row to be read. missed: float64[pages], of zeros.
+    """
+    for i in order[::-1]:
+        factor = np.log1p(-min(chances[i], _SURE))
+        for page in range(i * row_bytes // page_bytes, ((i + 1) * row_bytes - 1) // page_bytes + 1):
+            before = np.exp(missed[page])
+            missed[page] += factor
+            spared[i] += before - np.exp(missed[page])
+
+
+def _spared_by_blocks(topology: Topology, reads: np.ndarray, fanout: int) -> tuple[np.ndarray, int]:
+    """Return the bytes that the k most read blocks of lists spare, float64[blocks + 1], and the bytes of a block."""
+    blocks = reads_by_block(topology, reads, fanout)
+    pages = np.zeros(len(blocks.reads))
+    for array in topology.list_arrays.values():
+        edges = mmap.PAGESIZE // array.itemsize
+        missed = np.zeros(-(-topology.edges // edges))
+        _note_lists(topology.indptr, reads, fanout, edges, missed)
+        if len(missed):
+            pages += np.add.reduceat(-np.expm1(missed), np.arange(0, len(missed), blocks.edges // edges))
+    order = np.argsort(-blocks.reads, kind="stable")
+    return _running(pages[order]) * mmap.PAGESIZE, blocks.edges * blocks.edge_bytes
+
+
+def _spared_by_rows(chances: np.ndarray, row_bytes: int) -> np.ndarray:
+    """Return the bytes that the k rows with the largest `chances` (float64[n]) spare in memory: float64[n + 1]."""
+    order, spared = np.argsort(-chances, kind="stable"), np.zeros(len(chances))
+    missed = np.zeros(-(-len(chances) * row_bytes // mmap.PAGESIZE))
+    _note_rows(order, chances, row_bytes, mmap.PAGESIZE, missed, spared)
+    return _running(spared[order]) * mmap.PAGESIZE
+
+
+def _running(spared: np.ndarray) -> np.ndarray:
+    """Return the sums of the first k of `spared`, for each k: float64[n + 1]."""
+    return np.concatenate(([0.0], np.cumsum(spared)))
