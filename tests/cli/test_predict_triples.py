@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 
 from data_prep.cli import main as prepare
 from leapmpi.cli.main import main
+from leapmpi.dataset.names_of_vertices import VertexNames
+from leapmpi.errors import DataError
+from leapmpi.inference.prediction.prediction_request import PredictionRequest
 from leapmpi.runs.run import load_run
 
 pytestmark = pytest.mark.compiles
@@ -108,6 +112,31 @@ def test_pairs_are_scored_by_the_formula_and_partners_are_the_best_of_them(folde
     few = ["--top", 3, "--vertices", tmp_path / "some.txt", "--relation", "likes"]
     assert predicted(folder, "--out", tmp_path / "n.csv", *few) == 0
     assert rows_of(tmp_path / "n.csv") == rows_of(tmp_path / "t.csv")
+
+
+def test_vertices_of_a_typed_graph_are_given_by_name(folder, tmp_path, capsys):
+    assert predicted(folder, "--out", tmp_path / "all.npy") == 0
+    (tmp_path / "some.txt").write_text("e30\ne05\n")
+    assert predicted(folder, "--out", tmp_path / "some.npy", "--vertices", tmp_path / "some.txt") == 0
+    assert np.array_equal(np.load(tmp_path / "some.npy"), np.load(tmp_path / "all.npy")[[30, 5]])
+    np.save(tmp_path / "ids.npy", [30, 5])
+    assert predicted(folder, "--out", tmp_path / "by-id.npy", "--vertices", tmp_path / "ids.npy") == 0
+    assert np.array_equal(np.load(tmp_path / "by-id.npy"), np.load(tmp_path / "some.npy"))
+    (tmp_path / "some.txt").write_text("e30\nnobody\n")
+    assert predicted(folder, "--out", tmp_path / "n.npy", "--vertices", tmp_path / "some.txt") != 0
+    assert "line 2: 'nobody' is not a name of a vertex" in capsys.readouterr().err
+
+
+def test_names_count_within_the_requested_type_and_those_of_another_are_refused(tmp_path):
+    (tmp_path / "names.txt").write_text("".join(f"{kind}{number}\n" for kind in "ab" for number in range(3)))
+    types = SimpleNamespace(bases=np.array([0, 3, 6]), vertices=[SimpleNamespace(name=each) for each in "ab"])
+    names, given = VertexNames(tmp_path / "names.txt"), tmp_path / "given.txt"
+    request = PredictionRequest(out=tmp_path / "o.npy", vertices=str(given))
+    given.write_text("b2\nb0\n")
+    assert request.wanted(SimpleNamespace(types=types), names, 1).tolist() == [2, 0]
+    given.write_text("b2\na1\n")
+    with pytest.raises(DataError, match="'a1' is of type a; give vertices of type b, or --type a"):
+        request.wanted(SimpleNamespace(types=types), names, 1)
 
 
 @pytest.mark.parametrize(

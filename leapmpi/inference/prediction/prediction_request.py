@@ -208,10 +208,11 @@ class PredictionRequest:
             raise ConfigError(f"--type {name}: no layer computes outputs of it; {mend}")
         return number
 
-    def wanted(self, dataset: Dataset, names: VertexNames | None = None) -> np.ndarray | None:
+    def wanted(self, dataset: Dataset, names: VertexNames | None = None, kind: int | None = None) -> np.ndarray | None:
         """Return the requested original ids, int64, in the order of the output; None for all. Local.
 
-        Raises DataError for a file that cannot be read.
+        In a typed graph they count within the type number `kind`. Raises DataError for a file that cannot be read, or
+        that names vertices of another type.
         """
         if not self.vertices:
             return None
@@ -222,7 +223,19 @@ class PredictionRequest:
                 raise DataError(f"--vertices {self.vertices}: {fault}; give another split, or a file")
             target = None if dataset.types is None else dataset.types.target_number
             return ids if dataset.types is None or target is None else ids - dataset.types.bases[target]
-        return read_vertices(Path(self.vertices), 1, names, "--vertices")[:, 0]
+        found = read_vertices(Path(self.vertices), 1, names, "--vertices")[:, 0]
+        if dataset.types is None or kind is None or names is None or Path(self.vertices).suffix == ".npy":
+            return found
+        # Names are those of all types, one type after the other.
+        first, end = dataset.types.bases[kind : kind + 2]
+        for other in found[(found < first) | (found >= end)][:1]:
+            of = [each.name for each in dataset.types.vertices]
+            type_of = of[int(np.searchsorted(dataset.types.bases, other, side="right")) - 1]
+            raise DataError(
+                f"--vertices {self.vertices}: {names.of([other])[0]!r} is of type {type_of}; give vertices of type "
+                f"{of[kind]}, or --type {type_of}"
+            )
+        return found - first
 
     def check_known(self, wanted: np.ndarray, places: np.ndarray, dataset: Dataset, ctx: RankContext) -> None:
         """Raise DataError, on all ranks alike, where `wanted` has ids that the graph lacks. Collective.

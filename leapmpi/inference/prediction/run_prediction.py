@@ -106,11 +106,7 @@ def _predict(config: Config, run: Run, request: PredictionRequest, session: Sess
     facts = {"what": request.what, "layer": layer or 0, "epoch": saved.epoch, **_facts(dataset, kind, run)}
     job = PredictionJob(request, dataset, loaded, world, names, facts, kind, texts)
     pairs = named_pairs(job) if request.scores_pairs else None
-    wanted = (
-        world.on_all(lambda: request.wanted(dataset, names if kind is None else None))
-        if pairs is None
-        else pairs.computed
-    )
+    wanted = world.on_all(lambda: request.wanted(dataset, names, kind)) if pairs is None else pairs.computed
     rows = _requested_rows(request, dataset, loaded, wanted, kind) if texts is None else _new_rows(loaded, texts)
     store = world.on_all(lambda: _store(saved, request, loaded, wanted, layer, world))
     record = _Record(ctx, layer or len(ctx.model.layers), store.on_disk, len(rows.vertices))
