@@ -21,6 +21,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
 from leapmpi.engine.edge_features import edge_fetcher, edge_rows, reads_features
+from leapmpi.engine.own_model import check_ranks_agree
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
@@ -154,6 +155,7 @@ def load(
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
+    check_ranks_agree(config, dataset, model, world)
     task, reads = task_of(config, dataset), reads_features(config, dataset)
     drawing = _sampler(config, world, dataset, topology, communicator, offsets)
     held += "" if reads_all_lists else hold_lists(config, world, dataset, topology)
