@@ -52,6 +52,16 @@ def changed_code(config: Config, about: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def model_on_all(config: Config, dataset: Dataset, world: World) -> Model:
+    """Return the model of `config`, the first of several, alike on all ranks. Collective.
+
+    Raises ConfigError, on all ranks alike.
+    """
+    model = world.on_all(partial(model_of, models_of(config)[0], dataset))
+    check_ranks_agree(config, dataset, model, world)
+    return model
+
+
 def check_ranks_agree(config: Config, dataset: Dataset, model: Model, world: World) -> None:
     """Check that users' modules begin alike on all ranks; `model` is the first of `config`. Collective.
 
