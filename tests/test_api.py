@@ -79,6 +79,18 @@ def test_settings_are_called_as_flags_are(small_data, tmp_path):
         leapmpi.train(str(small_data), epoch=1)
 
 
+def test_numbers_of_numpy_are_settings(small_data, tmp_path):
+    numbers = {"lr": np.float32(0.5), "epochs": np.int64(1), "hidden": np.uint8(4)}
+    run = leapmpi.train(small_data, run=tmp_path / "run", log_level="error", **numbers)
+    assert (run.config.train.lr, run.config.train.epochs, run.config.model.hidden) == (0.5, 1, 4)
+
+
+def test_ids_to_predict_are_in_a_file(finished_run):
+    for ids in (np.arange(3), [1, 2]):
+        with pytest.raises(ConfigError, match="give the name of a split or of a file of ids"):
+            finished_run.predict(vertices=ids)
+
+
 def test_epochs_are_a_table(finished_run, monkeypatch):
     run = leapmpi.load_run(finished_run.path)
     monkeypatch.setattr(text_tables.importlib.util, "find_spec", lambda name: None)

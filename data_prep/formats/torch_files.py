@@ -174,7 +174,7 @@ class _Archive:
                 f"{self.path}: a tensor of shape {size} reaches beyond its storage of {len(values):,} numbers"
             )
         if not count:
-            return np.empty([min(length, len(values)) for length in size], values.dtype)
+            return np.empty(size, values.dtype)
         steps = [step * values.itemsize for step in stride]
         return np.lib.stride_tricks.as_strided(values[offset:], size, steps, subok=True, writeable=False)
 

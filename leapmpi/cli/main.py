@@ -8,12 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from leapmpi.cli import commands
 from leapmpi.comm.launcher import launched_rank
 from leapmpi.config.parser import as_program, dispatch
-from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError, one_line
+from leapmpi.errors import RESUMABLE, Interrupted, LeapmpiError, ResourceError, one_line
 from leapmpi.fault_tolerance.launcher_cleanup import report_line
+from leapmpi.system.atomic_files import explain, is_full
 from leapmpi.system.process_limits import TRAINING, check_limits, too_little
 
 PROGRAM = "leapmpi"
@@ -77,6 +79,14 @@ def _run(argv: Sequence[str]) -> int:
         # The reader of our output is gone; nothing may be written any more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
+    except OSError as error:
+        # Standard output has no name, and nothing of what it still holds can be written at exit.
+        if error.filename is not None or not is_full(error):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        full = ResourceError(str(explain(error, Path("standard output"))))
+        _report(full)
+        return full.exit_code
 
 
 def _check_limits(command: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import numbers
 import os
 import re
 from collections import Counter
@@ -107,12 +108,14 @@ def with_flags(config: Config, values: Mapping[str, Any]) -> Config:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return `value` as a setting has it: a path as text, a class or function by its name.
+    """Return `value` as a setting has it: a path as text, numpy's numbers as Python's, a class or function by its name.
 
     Raises ConfigError for an object of a class where the class is expected.
     """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, numbers.Real) and not isinstance(value, int | float):
+        return int(value) if isinstance(value, numbers.Integral) else float(value)
     if inspect.isclass(value) or inspect.isfunction(value):
         return name_given(value)
     if not isinstance(value, str | int | float | list | tuple) and value is not None:

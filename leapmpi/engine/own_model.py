@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from leapmpi.comm.collectives import all_gather_values
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config, models_of
 from leapmpi.config.setting import names_code
 from leapmpi.config.user_code import digest_of
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.calibration import local_roots
 from leapmpi.engine.edge_features import fetch_edge_features
+from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.exchange.minibatch import MicroBatch
-from leapmpi.nn.model import model_of
+from leapmpi.nn.model import Model, model_of
 from leapmpi.nn.own.batch_check import Sample, examine
 from leapmpi.nn.own.module import OwnModel
 from leapmpi.nn.rows import dense
@@ -26,6 +31,9 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 _ROOTS = 64
 _BYTES = 64 << 20
 """Bytes that the rows may take in float64."""
+
+Contents = dict[str, list[list[float]]]
+"""Of each parameter and buffer by name its shape, and two numbers that all of its values enter."""
 
 
 def code_of(config: Config) -> dict[str, str]:
@@ -42,6 +50,58 @@ def changed_code(config: Config, about: Mapping[str, Any]) -> list[str]:
         for name, digest in code_of(config).items()
         if before.get(name, digest) != digest
     ]
+
+
+def model_on_all(config: Config, dataset: Dataset, world: World) -> Model:
+    """Return the model of `config`, the first of several, alike on all ranks. Collective.
+
+    Raises ConfigError, on all ranks alike.
+    """
+    model = world.on_all(partial(model_of, models_of(config)[0], dataset))
+    check_ranks_agree(config, dataset, model, world)
+    return model
+
+
+def check_ranks_agree(config: Config, dataset: Dataset, model: Model, world: World) -> None:
+    """Check that users' modules begin alike on all ranks; `model` is the first of `config`. Collective.
+
+    Raises ConfigError, on all ranks alike, for a parameter or buffer that differs in shape or by more than rounding.
+    """
+    own = [each for each in models_of(config) if names_code(each.model.name)]
+    if not own:
+        return
+    made = [model, *(world.on_all(partial(model_of, each, dataset)) for each in own[1:])]
+    for each, begun in zip(own, made, strict=True):
+        by_rank = all_gather_values(world.comm, _contents(begun))
+        world.on_all(partial(_compare, each.model.name, by_rank))
+
+
+def _compare(named: str, by_rank: Sequence[Contents]) -> None:
+    """Raise ConfigError where the contents of the model `named` differ between two ranks."""
+    first = by_rank[0]
+    for rank, other in enumerate(by_rank):
+        for name in first | other:
+            if name not in first or name not in other or not _alike(first[name], other[name]):
+                raise ConfigError(
+                    f"--model {named}: {name} differs between ranks 0 and {rank} before training; make it the same on "
+                    "all, whatever the rank, host and time"
+                )
+
+
+def _contents(model: Model) -> Contents:
+    """Return the contents of `model`: the two numbers are a norm and a weighted sum."""
+    found: Contents = {}
+    for name, each in (*model.named_parameters(), *model.named_buffers()):
+        values = each.detach().double().flatten()
+        weights = torch.arange(len(values), dtype=torch.float64, device=values.device).cos()
+        numbers = [float(torch.linalg.vector_norm(values)), float(values @ weights)]
+        found[name.removeprefix("module.")] = [list(each.shape), numbers]
+    return found
+
+
+def _alike(a: list[list[float]], b: list[list[float]]) -> bool:
+    # Processors of several kinds may round otherwise.
+    return a[0] == b[0] and not math.dist(a[1], b[1]) > 1e-3 * a[1][0]
 
 
 def findings(config: Config, loaded: Loaded, world: World) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.config.sections import StrategyConfig
-from leapmpi.config.setting import ALL_NEIGHBOURS, names_code, parse_relation_fanout
+from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
 from leapmpi.engine.placement import Placement, Strategy
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
@@ -24,6 +24,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.task import task_of
 from leapmpi.plan.planner import plan_leap
 from leapmpi.plan.schedule import Schedule
+from leapmpi.sampling.relation_lists import relation_fanouts
 
 if TYPE_CHECKING:
     from leapmpi.dataset.partitioned import Dataset
@@ -140,21 +141,7 @@ def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) ->
             f"strategy: {name} trains all {train:,} training vertices in every step, and --batch-size is "
             f"{config.train.batch_size:,}; give --batch-size full, or use leap or pull"
         )
-    # Graphs are built once from the whole lists, so nothing may draw from them.
-    if any(fanout != ALL_NEIGHBOURS for fanout in config.sampling.fanout):
-        layers = ",".join(["all"] * len(config.sampling.fanout))
-        raise ConfigError(f"strategy: {name} draws nothing; give --fanout {layers}, or use leap or pull")
-    for text in config.sampling.relation_fanout:
-        if any(fanout not in (0, ALL_NEIGHBOURS) for fanout in parse_relation_fanout(text, "--relation-fanout")[1]):
-            raise ConfigError(
-                f"strategy: {name} draws nothing, and --relation-fanout {text!r} does; give all, or 0 to leave a "
-                "relation out, or use leap or pull"
-            )
-    if config.sampling.sampler != "node-wise":
-        raise ConfigError(
-            f"strategy: {name} draws nothing, so that --sampler {config.sampling.sampler} has no part in it; "
-            "leave it out, or use leap or pull"
-        )
+    _check_all_neighbours(config, dataset)
     # Each layer is computed by itself, with an exchange before the next.
     if names_code(config.model.name):
         raise ConfigError(
@@ -169,6 +156,24 @@ def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) ->
     if not dataset.feature_dim and config.strategy.balance_parts != "off":
         raise ConfigError("strategy.balance_parts: learned rows stay with their ranks; leave it out")
     check_by_layer(rules, config)
+
+
+def _check_all_neighbours(config: Config, dataset: Dataset) -> None:
+    """Raise ConfigError where some in-neighbours would be drawn."""
+    name, sampling, types = config.strategy.name, config.sampling, dataset.types
+    # Graphs are built once from the whole lists, so nothing may draw from them.
+    if any(fanout != ALL_NEIGHBOURS for fanout in sampling.fanout):
+        layers = ",".join(["all"] * len(sampling.fanout))
+        raise ConfigError(f"strategy: {name} draws nothing; give --fanout {layers}, or use leap or pull")
+    if types and np.any(relation_fanouts(types, sampling.fanout, sampling.relation_fanout) > 0):
+        raise ConfigError(
+            f"strategy: {name} draws nothing; give all or 0 in --relation-fanout, or use leap, pull or owner"
+        )
+    if sampling.sampler != "node-wise":
+        raise ConfigError(
+            f"strategy: {name} draws nothing, so that --sampler {sampling.sampler} has no part in it; "
+            "leave it out, or use leap or pull"
+        )
 
 
 def check_by_layer(rules: FullBatchRules, config: Config) -> None:

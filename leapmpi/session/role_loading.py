@@ -15,6 +15,7 @@ from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.disaggregated.shipping import Shipping
+from leapmpi.engine.own_model import check_ranks_agree
 from leapmpi.exchange.context import Loaded, RankContext
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.shards.host_shard import HostShard
@@ -102,6 +103,7 @@ def load_by_role(
     else:
         world.on_all(lambda: None)
     of_role = part.ctx
+    check_ranks_agree(config, dataset, of_role.model, world)
     everyone, apart = MPICommunicator(world.comm), world.ahead_comms[0]
     between = MPICommunicator(apart, ahead=(apart, apart))
     between.join(everyone, np.arange(world.size))

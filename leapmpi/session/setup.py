@@ -14,13 +14,14 @@ from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.comm.world import World, cuda_aware, load_mpi
-from leapmpi.config.schema import Config, models_of
+from leapmpi.config.schema import Config
 from leapmpi.config.setting import FULL_BATCH
 from leapmpi.dataset.partitioned import Dataset, Part, open_dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.dataset.verify import verify, verify_digests, verify_ranges
 from leapmpi.device.device_sampler import on_device
 from leapmpi.engine.edge_features import edge_fetcher, edge_rows, reads_features
+from leapmpi.engine.own_model import model_on_all
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
@@ -153,7 +154,7 @@ def load(
     shared, dtype = sharers(world, device), getattr(torch, config.train.parameter_dtype)
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
-    model = world.on_all(lambda: model_of(models_of(config)[0], dataset)).to(device)
+    model = model_on_all(config, dataset, world).to(device)
     task, reads = task_of(config, dataset), reads_features(config, dataset)
     drawing = _sampler(config, world, dataset, topology, communicator, offsets)
     held += "" if reads_all_lists else hold_lists(config, world, dataset, topology)

@@ -317,6 +317,17 @@ def test_without_a_command_help_is_shown(capsys):
     assert "mpirun -n N leapmpi train DATA" in capsys.readouterr().out
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_output_for_which_there_is_no_room(small_data):
+    command = [sys.executable, "-m", "leapmpi.cli", "plan", str(small_data), "--ranks", "2"]
+    with open("/dev/full", "w") as full:
+        child = subprocess.run(command, env=child_environment({}), stdout=full, stderr=subprocess.PIPE, text=True)
+    assert child.returncode == RESOURCE
+    assert child.stderr == (
+        "leapmpi: error: standard output: the disk is full or a quota is reached; free some space or write elsewhere\n"
+    )
+
+
 def train_in_a_child(folder, data, epochs=3, limit=""):
     """`leapmpi train` in a process of its own, after the shell command `limit`, which cuts no bytecode short."""
     environment = child_environment({"PYTHONDONTWRITEBYTECODE": "1"})

@@ -42,10 +42,6 @@ def test_strategies_of_mini_batches_take_numbers_alone(name, small_data):
     [
         ({"train__batch_size": 7}, "all .* training vertices in every step, and --batch-size is 7; give --batch-size"),
         ({"sampling__fanout": "all,10"}, "draws nothing; give --fanout all,all, or use leap or pull"),
-        (
-            {"sampling__relation_fanout": ["a:*=0,all", "b:*=0,3"]},
-            "draws nothing, and --relation-fanout 'b:\\*=0,3' does; give all, or 0 to leave a relation out",
-        ),
         ({"sampling__sampler": "labor-0"}, "draws nothing, so that --sampler labor-0 has no part in it; leave it out"),
         ({"model__name": "mine.py:Mine"}, "computes layer by layer, and mine.py:Mine is run as a whole; use leap"),
         ({"strategy__cache": 0.2}, "strategy.cache: .* leave it out"),

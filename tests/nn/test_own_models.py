@@ -200,6 +200,8 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
         ("", "return h", "passes messages 1 time, but --fanout names 2 layers"),
         ("", "return self.b(h, edge_index)[:2]", r"returned \[2, 3\] for 3 roots of 3 classes"),
         ("", "return [self.b(h, edge_index)]", "returned list and not a tensor"),
+        ("", "return self.b(h, edge_index) * 1j", "returned numbers of type complex"),
+        ("", "return self.b(h, edge_index).detach()", "returned a tensor through which no gradient flows"),
         ("", "return self.b(torch.log(h - 9), edge_index)", r"log in forward \(Net\) gives values that are infinite"),
         (
             "self.n = nn.Linear(2, 2)",

@@ -1,5 +1,6 @@
 """Rule R2 for users' own modules, and for one of PyTorch Geometric's layers; the others are in tests/soak."""
 
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from mpi4py import MPI
 
 from leapmpi.config.schema import Config
+from leapmpi.errors import ConfigError
 from leapmpi.session.setup import load, open_for_training
 from leapmpi.session.warm_up import warm_up
 from leapmpi.system.phase_timers import PhaseTimers
@@ -47,3 +49,38 @@ def test_a_module_that_wants_weights_of_edges_is_warmed_up(world, folder):
     found = load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
     warm_up(world, found.ctx, config)
     assert not any(each.any() for each in found.ctx.parameters.gradients)
+
+
+BY_RANK = """
+import torch
+from mpi4py import MPI
+from tests.support import own_module
+
+class Net(own_module.Net):
+    def __init__(self, in_channels, hidden_channels, out_channels, num_layers):
+        super().__init__(in_channels, hidden_channels, out_channels, num_layers, 0.0)
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("gain", "self.gain = torch.nn.Parameter(torch.ones(2) + MPI.COMM_WORLD.rank)"),
+        ("more", "self.more = torch.nn.Parameter(torch.ones(2 + MPI.COMM_WORLD.rank))"),
+        ("last.weight", "self.last = torch.nn.Linear(3, 3) if MPI.COMM_WORLD.rank else None"),
+        ("kept", "self.register_buffer('kept', torch.ones(2) + MPI.COMM_WORLD.rank)"),
+    ],
+)
+def test_a_module_that_differs_between_ranks_is_refused(world, folder, name, body):
+    variant = datasets.Variant("single", "lopsided", 4)
+    datasets.build(world.comm, folder, {variant})
+    # A name of its own for each case, since a file is loaded once.
+    file = folder / f"{name}.py"
+    if world.rank == 0:
+        file.write_text(BY_RANK.format(body=body))
+    world.comm.barrier()
+    config = Config.from_values({"data": str(variant.folder(folder)), "model.name": f"{file}:Net"})
+    refused = pytest.raises(ConfigError, match=rf"Net: {name} differs between ranks 0 and 1")
+    with refused if world.size > 1 else nullcontext():
+        load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())

@@ -200,9 +200,27 @@ def test_what_numba_cannot_compile_gets_a_sentence(topology):
     assert "\n" not in str(caught.value)
 
 
+def test_a_next_that_returns_nothing_gets_a_sentence(topology):
+    class Mute(OwnSampler):
+        def next(neighbours, number, size, drawn, word):
+            neighbours[0] + 1
+
+    with pytest.raises(ConfigError, match="next returns nothing; return one of neighbours, or NONE"):
+        made(Mute, topology)
+
+
+IMPORT = "from leapmpi.sampling.user_samplers.api import OwnSampler\n"
+
+
 @pytest.mark.parametrize(
     ("text", "name", "sentence"),
     [
+        (IMPORT + "class A(OwnSampler): sizes = (2,)", "A", r"A: the class defines no next\(neighbours, number, size,"),
+        (
+            IMPORT + "class A(OwnSampler):\n  def next(a, b): return a[0]",
+            "A",
+            r"next does not take \(neighbours, number, ",
+        ),
         (None, "A", "there is no file"),
         ("1 +", "A", "cannot be loaded: SyntaxError"),
         ("raise OSError('no')", "A", "cannot be loaded: OSError: no"),

@@ -89,6 +89,10 @@ def data(tmp_path_factory):
         ),
         ("--strategy naive", "strategy.name: naive does not train typed graphs"),
         (f"--strategy depcache {FULL}", "strategy.name: depcache does not train typed graphs"),
+        (
+            f"--strategy depcomm {FULL} --relation-fanout *:cites:*=2",
+            "strategy: depcomm draws nothing; give all or 0 in --relation-fanout, or use leap, pull or owner",
+        ),
         ("--strategy leap --cache 0.1", "strategy.cache: copies are kept of rows of one width, not of those of types"),
         (
             "--task link --topology sharded",
@@ -117,6 +121,7 @@ def test_what_typed_graphs_do_not_take_is_a_sentence(words, sentence, data, tmp_
         ("plain", "--topology sharded"),
         ("plain", f"--strategy depcomm {FULL}"),
         ("plain", f"--strategy hybrid {FULL}"),
+        ("plain", f"--strategy hybrid {FULL} --relation-fanout *:cites:*=all"),
         ("plain", f"--strategy leap {FULL}"),
         ("plain", "--strategy owner --topology sharded"),
         ("timed", "--sampler temporal"),

@@ -64,6 +64,8 @@ class PredictionRequest:
             raise ConfigError(f"--out {self.out}: the name has to end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
         if self.what and self.what not in WHAT:
             raise ConfigError(f"--what {self.what}: expected one of {', '.join(WHAT)}")
+        if not isinstance(self.vertices, str | Path):
+            raise ConfigError("--vertices: give the name of a split or of a file of ids, as numpy.save writes it")
         if self.layer is not None and (self.what != EMBEDDINGS or self.layer < 1):
             raise ConfigError(f"--layer {self.layer}: it numbers layers from 1, and goes with --what embeddings")
         if self.resume and self.stage is None:

@@ -248,4 +248,11 @@ class OwnModel(Model):
                 f"{where} returned {list(out.shape)} for {roots} roots of {self.out_dim} classes, which wants "
                 f"[{roots}, {self.out_dim}]"
             )
+        if not out.is_floating_point():
+            kind = str(out.dtype).removeprefix("torch.").rstrip("0123456789")
+            raise ConfigError(f"{where} returned numbers of type {kind}, which are no logits; return real numbers")
+        if torch.is_grad_enabled() and not out.requires_grad:
+            raise ConfigError(
+                f"{where} returned a tensor through which no gradient flows; leave out no_grad and detach"
+            )
         return out

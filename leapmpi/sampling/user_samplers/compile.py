@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numba
 import numpy as np
 
-from leapmpi.config.user_code import load_named
+from leapmpi.config.user_code import arguments_of, load_named
 from leapmpi.errors import ConfigError
 from leapmpi.sampling.user_samplers.api import NONE, OwnSampler, holds
 from leapmpi.system.counter_rng import fold
@@ -27,6 +27,10 @@ compile_checked = numba.njit(nogil=True, boundscheck=True)
 """Compiler for the user's functions, with bounds checks: errors in place of crashes."""
 
 
+_NEXT, _TRANSIT = ("neighbours", "number", "size", "drawn", "word"), ("step", "vertex", "degree")
+"""Arguments of the two functions of a class."""
+
+
 @functools.cache
 def load_custom(named: str) -> type[OwnSampler]:
     """Load the class `named` (path.py:Class). Runs the file, once in a process. Raises ConfigError."""
@@ -36,6 +40,11 @@ def load_custom(named: str) -> type[OwnSampler]:
         raise ConfigError(
             f"--sampler {named}: {path} has no class {name} made from leapmpi.sampling.user_samplers.api.OwnSampler"
         )
+    if found.next is OwnSampler.next:
+        raise ConfigError(f"--sampler {named}: the class defines no next({', '.join(_NEXT)})")
+    for written, names in ((found.next, _NEXT), (found.transit, _TRANSIT)):
+        if written is not None and len(arguments_of(written)) != len(names):
+            raise ConfigError(f"--sampler {named}: {written.__name__} does not take ({', '.join(names)})")
     return found
 
 
@@ -107,6 +116,8 @@ def picker(custom: type[OwnSampler]) -> Callable:
 def refused(named: str, error: Exception) -> ConfigError:
     """Return the ConfigError for an exception in the user's code, or in its compilation."""
     if isinstance(error, numba.core.errors.NumbaError):
+        if "Casting none to int64" in str(error):
+            return ConfigError(f"--sampler {named}: next returns nothing; return one of neighbours, or NONE")
         return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
     return ConfigError(f"--sampler {named}: it raised {_sentence(error)}")
 

@@ -47,6 +47,13 @@ def test_every_layout(imported, tmp_path, layout):
     verify_graph(tmp_path / "out.h5")
 
 
+def test_a_relation_without_edges_stays_one(imported, tmp_path):
+    found = stores() | {("author", "knows", "author"): {"edge_index": torch.empty(2, 0, dtype=torch.int64)}}
+    torch.save(found, tmp_path / "g.pt")
+    graph = imported(tmp_path / "g.pt")
+    assert graph.types.relations[-1].name == "knows"
+
+
 def test_reverse_relations_are_recognised(imported, tmp_path):
     transforms = pytest.importorskip("torch_geometric.transforms")
     torch.save(transforms.ToUndirected(merge=False)(hetero_data()), tmp_path / "g.pt")
