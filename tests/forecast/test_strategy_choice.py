@@ -94,7 +94,9 @@ def test_strategies_of_typed_graphs_are_compared_by_their_counts(tmp_path):
     choice = choose(Config.from_values(values), dataset, load_topology(dataset), 4, SLOW)
     assert set(choice.forecasts) == {"leap", "pull", "owner"}
     assert "not p3: it does not train typed graphs" in choice.sentence()
-    assert choice.strategy == min(choice.forecasts, key=lambda name: choice.forecasts[name].seconds)
+    # Another than the default promises less than 0.9 of its seconds.
+    least = min(each.seconds for each in choice.forecasts.values())
+    assert choice.forecasts[choice.strategy].seconds <= least / 0.9
 
 
 @pytest.mark.parametrize(

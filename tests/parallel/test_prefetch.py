@@ -95,6 +95,7 @@ class Recorder:
 
     overlaps = False
     preparation = Preparation
+    rows_change = False
 
     def __init__(self, world, hook=lambda what, number: None, interleaves=False):
         self.interleaves = interleaves
