@@ -277,7 +277,10 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(base, world, folder, mon
         ({"strategy.name": "auto", "run.topology": "sharded"}, "give --strategy depcomm"),
         ({"strategy.name": "auto", "train.batch_size": 6}, "depcomm trains all .* vertices in every step"),
         ({"evaluate.fanout": "3"}, "samples differ from layer to layer; give --eval-fanout all"),
-        ({"sampling.relation_fanout": ("paper:cites:*=3",)}, "depcomm draws nothing, and --relation-fanout"),
+        (
+            {"sampling.relation_fanout": ("paper:cites:*=3",)},
+            "depcomm draws nothing; give all or 0 in --relation-fanout",
+        ),
         ({"sampling.relation_fanout": ("paper:cites:*=all,0,all",)}, "leaves a relation out of the lower one alone"),
     ],
 )
