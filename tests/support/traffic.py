@@ -287,7 +287,8 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             for i in range(block.n_dst)
             for vertex in block.src[block.indices[block.indptr[i] : block.indptr[i + 1]]]
         }
-        of_itself = {(int(home[block.src[i]]), i) for i in range(block.n_dst) if layer.shares.reads_own}
+        reads_own = layer.shares.reads_own or loaded.ctx.features.returned_row_bytes > 0
+        of_itself = {(int(home[block.src[i]]), i) for i in range(block.n_dst) if reads_own}
         needs = of_neighbours | of_itself
         asked = [owner for owner, _ in needs if owner != communicator.rank]
         # A sum holds the self part; beside a maximum it is a row of its own.
@@ -332,7 +333,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             numbers = _there_and_back(parts, communicator) * layer.shares.log_width
             counts["activations"] += 2 * numbers * layer.bias.element_size()
         # Rows at home are read for the destinations of all ranks.
-        read = block.src if layer.shares.reads_own else block.src[block.indices]
+        read = block.src if reads_own else block.src[block.indices]
         everyone = {int(vertex) for src in communicator.comm.allgather(read) for vertex in src}
         counts["local"] += sum(home[vertex] == communicator.rank for vertex in everyone)
     return counts

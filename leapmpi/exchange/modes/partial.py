@@ -58,7 +58,8 @@ class Partial(ComputedRowsMode):
 
     def __init__(self, ctx: RankContext) -> None:
         super().__init__(ctx)
-        self.named = NamedDestinations(ctx, self.shares.reads_own)
+        # A learned row moves in every iteration whose block holds it, whatever form the layer's input takes.
+        self.named = NamedDestinations(ctx, self.shares.reads_own or ctx.features.returned_row_bytes > 0)
         self._split: tuple[Callable[[], Block | None], SplitGroups | None] = (lambda: None, None)
 
     @classmethod
