@@ -90,7 +90,7 @@ class EdgeArrays:
         found = np.empty(max(0, min(stop, *map(len, self.arrays.values())) - start), self.dtype)
         for field, array in self.arrays.items():
             rows = array[start : start + len(found)]
-            fill(found, field, rows, lambda row: f"{self.name}: {{}} of edge {start + row} (counted from 0)")
+            fill(found, field, rows, lambda row, what: f"{self.name}: {what} of edge {start + row} (counted from 0)")
         return found
 
 
@@ -111,10 +111,10 @@ def narrowed(values: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     return found, int(np.argmax(lost)) if lost.any() else -1
 
 
-def fill(records: np.ndarray, field: str, values: np.ndarray, place: Callable[[int], str]) -> None:
+def fill(records: np.ndarray, field: str, values: np.ndarray, place: Callable[[int, str], str]) -> None:
     """Set one field of `records` [k] to `values` [k] or [k, Fe]. An unlabelled edge, of label NaN, gets -1.
 
-    place: names a row in messages; {} stands for the field. Raises DataError for a value that the field does not hold.
+    place: names a row, and the field, in messages. Raises DataError for a value that the field does not hold.
     """
     given, kind = values, records.dtype[field].base
     if field == "labels" and values.dtype.kind == "f":
@@ -125,7 +125,7 @@ def fill(records: np.ndarray, field: str, values: np.ndarray, place: Callable[[i
         name = {"labels": "the label"}.get(field, field)
         verb = "are" if field == "features" else "is"
         hint = "; labels of edges are classes, whole numbers" if field == "labels" else f", which {kind} does not hold"
-        raise DataError(f"{place(row).format(name)} {verb} {value}{hint}")
+        raise DataError(f"{place(row, name)} {verb} {value}{hint}")
     records[field] = found
 
 

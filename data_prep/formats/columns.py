@@ -24,7 +24,7 @@ _UNKNOWN = ("", "nan", "none", "null")
 ROWS_AT_ONCE = 1 << 16
 """Rows of a batch."""
 
-_WHOLE = "whole number of 64 bits"
+_WHOLE = "whole number of 64 bits, written in digits"
 _UNLABELLED = ("", "-1", "nan", "none", "null")
 
 
@@ -174,10 +174,11 @@ class EdgeColumns:
                 raise DataError(f"{place(row)}: the time {times[row]} is not whole, but the first one is")
         for field, column in ((WEIGHT, self.weight), (TIME, self.time), ("labels", self.label)):
             if column is not None:
-                fill(found, field, values[column], lambda row, name=column: f"{place(row)}: {{}} in column {name!r}")
+                in_column = f" in column {column!r}"
+                fill(found, field, values[column], lambda row, what, at=in_column: f"{place(row)}: {what}{at}")
         if self.features:
             features = np.stack([values[column] for column in self.features], axis=1)
-            fill(found, "features", features, lambda row: f"{place(row)}: {{}}")
+            fill(found, "features", features, lambda row, what: f"{place(row)}: {what}")
         return found
 
     def of_text(self, path: Path, text: bytes, layout: Layout, rows_before: int) -> np.ndarray:

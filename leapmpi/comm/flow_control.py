@@ -156,13 +156,15 @@ class UnderWay:
         backoff = Backoff()
         with waits.of(self._messages):
             self._step_waits = not runs_ahead()
-            while not (self._error or self._messages.finished):
-                # Work ahead uses the wait; only if it has nothing to do either, the thread sleeps.
-                happened = self._attend()
-                backoff.note(happened)
-                if not happened and not take_turns():
-                    time.sleep(backoff.nap())
-            self._step_waits = False
+            try:
+                while not (self._error or self._messages.finished):
+                    # Work ahead uses the wait; only if it has nothing to do either, the thread sleeps.
+                    happened = self._attend()
+                    backoff.note(happened)
+                    if not happened and not take_turns():
+                        time.sleep(backoff.nap())
+            finally:
+                self._step_waits = False
         if self._error is not None:
             raise self._error
 

@@ -40,7 +40,7 @@ class Settings(Protocol):
 def mixes_attention(config: Settings) -> bool:
     """Return whether layers mix the attention of an edge with that of the layer below: a beta that is not 0."""
     model = config.model
-    return model.name == "simple-hgn" and bool(given_option(model.options, "beta").strip("0."))
+    return model.name == "simple-hgn" and given_option(model.options, "beta").strip("-0.e") != ""
 
 
 @dataclass(frozen=True)

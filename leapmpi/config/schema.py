@@ -29,7 +29,7 @@ from leapmpi.config.sections import (
     fields,
     flattened,
 )
-from leapmpi.config.setting import Setting, names_code, parse_value
+from leapmpi.config.setting import ALL_NEIGHBOURS, Setting, names_code, parse_value
 from leapmpi.errors import ConfigError
 from leapmpi.registry import Registry
 
@@ -94,7 +94,7 @@ class Config:
     @property
     def evaluation_takes_all(self) -> bool:
         """Whether splits are scored by all in-neighbours."""
-        return set(self.evaluation_fanout) == {-1}
+        return set(self.evaluation_fanout) == {ALL_NEIGHBOURS}
 
     @property
     def evaluation_samples(self) -> bool:

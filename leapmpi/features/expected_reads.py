@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _DryRun(NamedTuple):
-    """A dry run of about so many `iterations`, in several short epochs; of a longer one it takes all or the first."""
+    """A dry run of about `iterations` iterations: several short epochs, or a part of a long one."""
 
     first_epoch: int
     iterations: int

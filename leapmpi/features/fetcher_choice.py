@@ -17,7 +17,7 @@ from torch import Tensor
 from leapmpi.dataset.sparse_features import INDEX_BYTES, SparseFeatures, joined
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.learned_rows import LearnedShard
-from leapmpi.features.row_exchange import RowExchange
+from leapmpi.features.row_exchange import Requested, RowExchange
 from leapmpi.features.shards.device_shard import DeviceShard
 from leapmpi.features.shards.host_shard import HostRows, HostShard
 from leapmpi.features.shards.row_request import RowCache, RowRequest
@@ -140,7 +140,7 @@ class LearnedFetcher(FeatureFetcher):
         # Never scattered: addresses of rows that change would show later values.
         exchange = super().prepare(ids)
         if trains:
-            exchange.result_of = partial(self._noted, exchange, exchange.result_of)
+            exchange.result_of = partial(self._noted, exchange.requested, exchange.result_of)
         return exchange
 
     def _sending(self, requested: np.ndarray, wanted: int) -> tuple[Any, Any, Callable[[], object] | None]:
@@ -160,11 +160,11 @@ class LearnedFetcher(FeatureFetcher):
         request, _, _ = exchange.requested
         self.communicator.count("row gradients", request.remote_counts, self.returned_row_bytes)
 
-    def _noted(self, exchange: RowExchange, result_of: Any, arrived: Any) -> Tensor:
+    def _noted(self, requested: Requested, result_of: Any, arrived: Any) -> Tensor:
         rows: Tensor = result_of(arrived)
         assert self.learned is not None, "a job trains"
-        assert exchange.requested is not None, "the fetcher made it"
-        self.learned.fetched(*exchange.requested, rows)
+        assert requested is not None, "the fetcher made it"
+        self.learned.fetched(*requested, rows)
         return rows
 
     def local(self, ids: np.ndarray, scattered: bool = False) -> Tensor:

@@ -2,8 +2,8 @@
 
 `--topology-memory` and `--feature-memory` hold what is read most, and the rest is read page by page. A byte of memory
 spares more where pages are read more often. A page is taken to stay in the system's cache for an iteration, and no
-longer. Sun et al., "Legion: automatically pushing the envelope of multi-GPU system
-for billion-scale GNN training" (USENIX ATC 2023, section 4), split the memory of a GPU so, by counts of a dry run.
+longer. Sun et al., "Legion: automatically pushing the envelope of multi-GPU system for billion-scale GNN training"
+(USENIX ATC 2023, section 4), split the memory of a GPU in this way, by counts of a dry run.
 """
 
 from __future__ import annotations

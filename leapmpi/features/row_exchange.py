@@ -12,6 +12,9 @@ import torch
 from leapmpi.comm.communicator import Communicator, Exchange
 from leapmpi.features.shards.row_request import RowRequest
 
+Requested = tuple[RowRequest, np.ndarray, np.ndarray] | None
+"""A rank's request; local ids int64[k] that others requested, by rank, and their counts int64[ranks]."""
+
 
 @dataclass
 class RowExchange:
@@ -28,8 +31,7 @@ class RowExchange:
     arriving: tuple[np.ndarray | torch.Tensor, np.ndarray]
     """Memory for the requested rows, and int64[ranks]: how many come from each rank."""
     result_of: Callable[[Any], Any]
-    requested: tuple[RowRequest, np.ndarray, np.ndarray] | None = None
-    """This rank's request; local ids int64[k] that others requested, by rank, and their counts int64[ranks]."""
+    requested: Requested = None
     pack: Callable[[], object] | None = None
     """Writes the rows to send when they leave, where they change until then."""
     _end: Callable[[], None] | None = field(default=None, init=False)
@@ -51,7 +53,8 @@ class RowExchange:
         if self._end:
             end, self._end = self._end, None
             end()
-            self.sent = None
+            # Room for rows that were sent is lent again.
+            self.sent = self.pack = None
 
     def unpack(self) -> Any:
         """Return the result, once the rows have arrived. Local."""

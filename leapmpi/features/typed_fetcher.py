@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.features.fetcher import FeatureFetcher
-from leapmpi.features.row_exchange import RowExchange
+from leapmpi.features.row_exchange import Requested, RowExchange
 from leapmpi.features.shards.host_shard import HostShard, place_rows
 from leapmpi.features.shards.row_request import RowCache, RowRequest
 from leapmpi.features.typed_shard import TypedShard, first_bytes
@@ -88,7 +88,7 @@ class TypedFetcher(FeatureFetcher):
     def prepare(self, ids: np.ndarray, scattered: bool = False, trains: bool = False) -> RowExchange:
         exchange = super().prepare(ids)
         if trains and self.shard.learns.any():
-            exchange.result_of = partial(self._noted, exchange, exchange.result_of)
+            exchange.result_of = partial(self._noted, exchange.requested, exchange.result_of)
         return exchange
 
     def count_returns(self, exchange: RowExchange) -> None:
@@ -215,13 +215,13 @@ class TypedFetcher(FeatureFetcher):
         numbers = (each.to(self.device) for each in (rows.types, rows.places, rows.learned_places))
         return TypedMatrix(rows.width, features, learned, *numbers)
 
-    def _noted(self, exchange: RowExchange, result_of: Any, arrived: Any) -> TypedMatrix:
-        """Record that the iteration computes with rows that `exchange` has brought."""
+    def _noted(self, of_exchange: Requested, result_of: Any, arrived: Any) -> TypedMatrix:
+        """Record that the iteration computes with rows that an exchange has brought."""
         rows: TypedMatrix = result_of(arrived)
         assert self.learned is not None, "a job trains"
         assert rows.learned is not None, "some types learn"
-        assert exchange.requested is not None, "the fetcher made it"
-        shard, (request, requested, counts) = self.shard, exchange.requested
+        assert of_exchange is not None, "the fetcher made it"
+        shard, (request, requested, counts) = self.shard, of_exchange
         # Owners learn rows of some types alone: the request is cut down to these, with its order kept.
         learns = shard.learns[shard.types_of(request.ids)]
         places = np.cumsum(learns) - 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from leapmpi.dataset.topology import entries_of
 from leapmpi.exchange.own_lists import OwnLists
 from leapmpi.inference.chunks import Needed
 from leapmpi.inference.row_store import RowStore
@@ -44,17 +45,17 @@ class KeptAttention:
         """
         places = np.searchsorted(self.needed.destinations, destinations)
         counts = edge_counts(self.needed.lists, destinations)
-        found = _runs(self._indptr[places], counts)
+        found = entries_of(self._indptr[places], counts)
         below, numbers = self.needed.lists.topology, self.needed.lists.numbers(destinations)
         above, wanted = lists.topology, edge_counts(lists, destinations)
         if not np.array_equal(counts, wanted):
             # The lists above lack some relations. A relation has all its edges there, or none.
             assert below.relation is not None, "only lists of typed graphs differ"
             assert above.relation is not None, "they are of the same graph"
-            read = np.unique(above.relation[_runs(above.indptr[lists.numbers(destinations)], wanted - 1)])
+            read = np.unique(above.relation[entries_of(above.indptr[lists.numbers(destinations)], wanted - 1)])
             others = np.delete(np.arange(len(found)), indptr_of(counts)[:-1])
             kept = np.ones(len(found), bool)
-            kept[others] = np.isin(below.relation[_runs(below.indptr[numbers], counts - 1)], read)
+            kept[others] = np.isin(below.relation[entries_of(below.indptr[numbers], counts - 1)], read)
             found = found[kept]
         assert len(found) == wanted.sum(), "an edge is in the lists of the layer below too"
         return self.rows[found]
@@ -100,9 +101,3 @@ def kept_bytes(layer: Layer, needed: Needed, size: int) -> int:
         return 0
     edges = int(edge_counts(needed.lists, needed.destinations).sum())
     return edges * layer.heads * size + 8 * (len(needed.destinations) + 1)
-
-
-def _runs(begin: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return the numbers of runs one after the other: begin[i] to begin[i] + counts[i] (exclusive)."""
-    first = np.cumsum(counts) - counts
-    return np.repeat(begin - first, counts) + np.arange(counts.sum())

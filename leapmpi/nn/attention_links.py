@@ -37,7 +37,7 @@ def carried_bytes(layers: Sequence[Layer], edges: Sequence[int], size: int) -> i
     """Return the bytes of the attention that `layers` hand on in a step, in floats of `size` bytes.
 
     edges: those of the block of each layer, own ones too. Attention of all layers stays until the backward pass, and
-    that of one is there twice.
+    that of one is held twice.
     """
     kept = [layer.carries * layer.heads * count for layer, count in zip(layers, edges, strict=True)]
     places = sum(layer.carries * count for layer, count in zip(layers[1:], edges[1:], strict=True))

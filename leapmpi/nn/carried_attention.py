@@ -20,7 +20,7 @@ class CarriedAttention:
     def take(self, edges: int) -> Tensor | None:
         """Return what the layer below left at the `edges` of this block, float[edges, heads]; None for the first layer.
 
-        It is there once.
+        It can be taken once.
         """
         if self.below is None:
             return None

@@ -131,7 +131,7 @@ class ShareForm:
     """int64[relations of the schema]: the slot of each among those that end at the same type, -1 for those not read."""
 
     begin: Callable[[PartialBlock, Rows, DropoutKey | None], tuple[Tensor, ...]] | None = None
-    """Material of shares for `partial`, where a softmax is over edges of several owners.
+    """Block, rows and key -> what `partial` makes shares of, where a softmax is over edges of several owners.
 
     The last tensor has the logarithms of the sums of exponentials of `block.runs[1]`. Totals over all owners return
     before shares are computed, so that these are normalised.

@@ -105,7 +105,7 @@ class ReadEdges:
         return softmax_of(self.groups.edges, self.weighted(score))
 
     def share_within(self, score: Tensor) -> tuple[Tensor, Tensor]:
-        """Do `softmax_within`, and add the logarithms of `softmax_share` of all groups."""
+        """Do `softmax_within`; return the logarithms of `softmax_share` of all groups, too."""
         return softmax_share(self.groups.edges, self.weighted(score))
 
     def softmax_across(self, score: Tensor) -> Tensor:

@@ -306,7 +306,7 @@ class PartialBlock:
     relation: Tensor | None = None
     """As in a block."""
     relation_sum: Tensor | None = None
-    """float64[edges], with relations: the number, or sum of weights, of a destination's and relation's on all ranks."""
+    """float64[edges], with relations: edges that its destination drew of its relation on all ranks, or weights."""
     dst_original: Tensor | None = None
     """int64[n_dst]: original ids of the destinations, where the layer's masks read them."""
     runs: tuple[Tensor, Tensor] | None = None

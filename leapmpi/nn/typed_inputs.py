@@ -22,7 +22,7 @@ from leapmpi.nn.layer import Weighted
 from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, ScatteredRows, dense
 from leapmpi.nn.typed_matrix import TypedMatrix
-from leapmpi.nn.typed_schema import TypedSchema, places_among
+from leapmpi.nn.typed_schema import TypedSchema, place_table
 
 
 class InputLayer(Weighted):
@@ -137,7 +137,7 @@ class TypedNormalise(nn.Module):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(len(types), width))
         self.bias = nn.Parameter(torch.zeros(len(types), width))
-        self.register_buffer("places", places_among(types, len(schema.names)), persistent=False)
+        self.register_buffer("places", place_table(types, len(schema.names)), persistent=False)
 
     def forward(self, x: Tensor, types: Tensor) -> Tensor:
         """Normalise float[rows, width] of `types` (int64[rows]) -> float[rows, width]."""

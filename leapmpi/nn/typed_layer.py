@@ -16,7 +16,7 @@ from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import RowForm
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.typed_inputs import InputLayer, TypedNormalise
-from leapmpi.nn.typed_schema import TypedSchema, places_among
+from leapmpi.nn.typed_schema import TypedSchema, place_table
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -44,7 +44,7 @@ class TypedLayer(Layer):
         self.bias = nn.Parameter(torch.zeros(len(self.types.destinations), out_dim))
         self.place_of = {r: place for place, r in enumerate(self.types.relations.tolist())}
         """The place of each relation that the layer reads, by its number in the schema."""
-        places = places_among(self.types.destinations, len(schema.names))
+        places = place_table(self.types.destinations, len(schema.names))
         self.register_buffer("type_places", places, persistent=False)
 
     def normalised(self, x: Tensor, vertices: Tensor) -> Tensor:

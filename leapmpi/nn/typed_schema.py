@@ -79,7 +79,7 @@ def _layer(types: GraphTypes, found: Reached, hop: int) -> LayerTypes:
     )
 
 
-def places_among(numbers: np.ndarray, size: int) -> Tensor:
+def place_table(numbers: np.ndarray, size: int) -> Tensor:
     """Return int64[size]: the place of each of 0 to size - 1 among `numbers` (int64[k], distinct), or -1."""
     places = torch.full((size,), -1, dtype=torch.int64)
     places[torch.from_numpy(numbers)] = torch.arange(len(numbers))

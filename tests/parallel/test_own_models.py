@@ -70,6 +70,7 @@ class Net(own_module.Net):
         ("more", "self.more = torch.nn.Parameter(torch.ones(2 + MPI.COMM_WORLD.rank))"),
         ("last.weight", "self.last = torch.nn.Linear(3, 3) if MPI.COMM_WORLD.rank else None"),
         ("kept", "self.register_buffer('kept', torch.ones(2) + MPI.COMM_WORLD.rank)"),
+        ("mask", "self.register_buffer('mask', torch.ones(4) / (torch.arange(4) - MPI.COMM_WORLD.rank))"),
     ],
 )
 def test_a_module_that_differs_between_ranks_is_refused(world, folder, name, body):

@@ -1,8 +1,8 @@
 """Prefetching without threads: mini-batches are prepared where the step of an earlier one waits for other ranks.
 
-For steps that exchange computed rows. Planning, draws and ids of later iterations need no weights, and fill the time in
-which rows and gradients of this one travel. Bits, bytes and the order of collectives in each channel are those of the
-other ways: a rank prepares mini-batches in the channel AHEAD, whenever it has time.
+For steps that exchange computed rows, or read rows that steps change. Planning, draws and ids of later iterations need
+no weights, and fill the time in which rows and gradients of this one travel. Bits, bytes and the order of collectives
+in each channel are those of the other ways: a rank prepares mini-batches in the channel AHEAD, whenever it has time.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class InterleavedPrefetcher:
         minibatch, counts = self._ready.popleft()
         # What it moved is counted now: what is dropped, and prepared again by the next start, must not count twice.
         self.ctx.communicator.byte_counters.add(*counts)
+        self._allow(self._taken + self.depth)
         if self.engine.rows_change:
-            # The step before has moved them.
+            # The step before has moved them. The next draws are made while they travel.
             with self.ctx.phases("exchange"):
                 minibatch.complete()
-        self._allow(self._taken + self.depth)
         return minibatch
 
     @contextmanager

@@ -192,7 +192,9 @@ class Partial(ComputedRowsMode):
         else:
             assert self.shares.slot_of is not None, "destinations send something for each relation"
             readers = runs.destinations
-            ids = destinations[readers] * slots + self.shares.slot_of[runs.relations]
+            of_relation = self.shares.slot_of[runs.relations]
+            assert (of_relation >= 0).all(), "samplers draw relations that the layer reads"
+            ids = destinations[readers] * slots + of_relation
         distinct, numbers = np.unique(ids, return_inverse=True)
         route, rows = self.request_rows(distinct, slots)
         vertices = rows // slots

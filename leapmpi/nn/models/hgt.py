@@ -40,7 +40,7 @@ from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
-from leapmpi.nn.typed_schema import TypedSchema, places_among
+from leapmpi.nn.typed_schema import TypedSchema, place_table
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -80,7 +80,7 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         self.query_bias = nn.Parameter(torch.zeros(ends, out_dim))
         self.prior = nn.Parameter(torch.ones(relations, self.heads))
         self.skip = nn.Parameter(torch.ones(ends))
-        places = places_among(self.types.sources, len(schema.names))
+        places = place_table(self.types.sources, len(schema.names))
         begins = torch.from_numpy(schema.graph.ends[self.types.relations, 0])
         self.register_buffer("source_of", places[begins], persistent=False)
 

@@ -50,6 +50,8 @@ HIDDEN_SLOPE = 0.01
 
 @dataclass(frozen=True)
 class Options(GATOptions):
+    """Settings of `--model-option` for rgat."""
+
     softmax: str = setting(
         WITHIN, "in-neighbours over which attention is normalised: of one relation, or of all", choices=(WITHIN, ACROSS)
     )

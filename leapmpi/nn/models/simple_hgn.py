@@ -43,7 +43,7 @@ from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
 from leapmpi.nn.typed_layer import TypedLayer
-from leapmpi.nn.typed_schema import TypedSchema, places_among
+from leapmpi.nn.typed_schema import TypedSchema, place_table
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -54,6 +54,8 @@ EDGE_WIDTH = 64
 
 @dataclass(frozen=True)
 class Options(GATOptions):
+    """Settings of `--model-option` for simple-hgn."""
+
     unit_rows: bool = setting(True, "divide output rows by their length; say false to predict numbers")
     beta: float = setting(
         0.0, "share of the attention of the layer below in that of an edge; with --strategy depcomm", least=0, below=1
@@ -91,7 +93,7 @@ class SimpleHGNLayer(TypedLayer, traits=LayerTraits()):
             "edge": (EDGE_WIDTH, EDGE_WIDTH),
             "attend_edge": (EDGE_WIDTH, 1),
         }
-        places = places_among(self.types.relations, len(schema.graph.relations))
+        places = place_table(self.types.relations, len(schema.graph.relations))
         self.register_buffer("relation_places", places, persistent=False)
 
     @property

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.cli import main
 from data_prep.edges import edge_placement
 from data_prep.edges.components import induced
 from data_prep.edges.edge_records import EdgeArrays
@@ -116,3 +117,12 @@ def test_repeated_edges_are_told(workspace):
 def test_bad_arrays_are_named(workspace, arrays, message):
     with pytest.raises(DataError, match=message):
         placed(workspace, as_edges([(0, 1), (1, 2), (2, 0)]), 3, **arrays)
+
+
+def test_a_bad_number_is_named_in_a_folder_whose_name_has_braces(tmp_path, capsys):
+    folder = tmp_path / "graph{v2}"
+    folder.mkdir()
+    (folder / "edges.csv").write_text("0,1,1\n1,2,1e300\n")
+    columns = ["--edge-columns", "weight"]
+    assert main(["import", str(folder / "edges.csv"), str(tmp_path / "g.h5"), *columns]) != 0
+    assert "graph{v2}/edges.csv, data row 1 (counted from 0): weight in column 2 is 1e+300" in capsys.readouterr().err
