@@ -318,8 +318,10 @@ def test_without_a_command_help_is_shown(capsys):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_output_for_which_there_is_no_room(small_data):
-    command = [sys.executable, "-m", "leapmpi.cli", "plan", str(small_data), "--ranks", "2"]
+@pytest.mark.parametrize("arguments", ["plan DATA --ranks 2", "doctor"])
+def test_output_for_which_there_is_no_room(arguments, small_data):
+    words = arguments.replace("DATA", str(small_data)).split()
+    command = [sys.executable, "-m", "leapmpi.cli", *words]
     with open("/dev/full", "w") as full:
         child = subprocess.run(command, env=child_environment({}), stdout=full, stderr=subprocess.PIPE, text=True)
     assert child.returncode == RESOURCE

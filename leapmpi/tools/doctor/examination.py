@@ -58,9 +58,7 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
             if facts["usable"]:
                 stage.append("measuring rates")
                 facts["rates"] = _rates(world, device, measures)
-            found = problems(facts)
-            if world.rank == 0:
-                _print(facts, found, as_json)
+            found, rank = problems(facts), world.rank
         except LeapmpiError:
             # Every rank raises it, so the usual path ends the job.
             raise
@@ -70,6 +68,9 @@ def doctor(as_json: bool = False, data: str | None = None, run: str | None = Non
             abort(world, DEFECT_CODE)
         finally:
             finish(world)
+    # No rank waits for rank 0 any more, should its output fail.
+    if rank == 0:
+        _print(facts, found, as_json)
     return int(any(problem.grave for problem in found))
 
 
