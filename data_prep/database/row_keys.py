@@ -82,12 +82,12 @@ def _words(column: pyarrow.Array, name: str) -> tuple[np.ndarray, np.ndarray]:
         if types.is_uint64(column.type):
             values = compute.fill_null(column, 0).to_numpy(zero_copy_only=False)
         else:
-            values = compute.fill_null(column.cast(pyarrow.int64()), 0).to_numpy(zero_copy_only=False).view(np.uint64)
+            values = compute.fill_null(column.cast(pyarrow.int64()), 0).to_numpy(zero_copy_only=False)
     except pyarrow.ArrowInvalid as error:
         raise DataError(f"{name} holds numbers that are not whole ({str(error).splitlines()[0]})") from None
-    # Numbers fit one word; texts need two, so that hashes do not collide.
-    words = np.zeros((len(values), 2), np.uint64)
-    words[:, 0] = values
+    # Numbers fit one word, and the other tells negative ones from those above 2**63. Texts need two against collisions.
+    words = np.empty((len(values), 2), np.uint64)
+    words[:, 0], words[:, 1] = values.view(np.uint64), values < 0
     return words, there
 
 

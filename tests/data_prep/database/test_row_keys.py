@@ -47,6 +47,15 @@ def test_whole_floats_and_dictionaries_fit_other_types(tmp_path):
     assert rows == [1, 0, 1]
 
 
+def test_large_unsigned_keys_are_not_negative_ones(tmp_path):
+    unsigned = pyarrow.array([2**63 + 5, 2**64 - 3, 5, 9], pyarrow.uint64())
+    rows, dangling, _ = found_in(tmp_path, [unsigned], [pyarrow.array([5, -(2**63) + 5, -3])])
+    assert rows == [2, -1, -1]
+    assert dangling == 2
+    rows, _, _ = found_in(tmp_path, [unsigned], [pyarrow.array([2**63 + 5], pyarrow.uint64())])
+    assert rows == [0]
+
+
 def test_keys_of_several_columns(tmp_path):
     a, b = pyarrow.array([1, 1, 2, 2]), pyarrow.array(["x", "y", "x", None])
     rows, dangling, table = found_in(tmp_path, [a, b], [pyarrow.array([2, 2, 1]), pyarrow.array(["x", "y", "y"])])
