@@ -201,7 +201,7 @@ class EdgeColumns:
         """Return the records of the rows of `batch`. Raises DataError with the row of a field that is not a number."""
         values = {name: numbers_in(batch, str(name)) for name in self.all}
         if self.whole_times and self.time is not None and _inexact(values[self.time]):
-            values[self.time] = _integers(batch, str(self.time))
+            values[self.time] = whole_numbers(batch, str(self.time), _WHOLE)
         return self.records(values, batch.place)
 
     def with_first_time(self, field: str) -> EdgeColumns:
@@ -219,8 +219,11 @@ def _inexact(values: np.ndarray) -> bool:
     return values.dtype.kind == "f" and bool((np.abs(values) >= 2.0**53).any())
 
 
-def _integers(batch: TableColumns, name: str) -> np.ndarray:
-    """Return a column of large whole numbers, int64[rows]. Raises DataError with the row of another text."""
+def whole_numbers(batch: TableColumns, name: str, wanted: str) -> np.ndarray:
+    """Return a column of whole numbers: those of an array as they are, texts as int64[rows].
+
+    Raises DataError with the row of a text that is not what is `wanted`.
+    """
     column = batch.columns[name]
     if isinstance(column, np.ndarray):
         return column
@@ -229,7 +232,7 @@ def _integers(batch: TableColumns, name: str) -> np.ndarray:
         try:
             found[row] = int(text)
         except (ValueError, OverflowError):
-            raise DataError(f"{batch.place(row)}: {text[:40]!r} in column {name!r} is not a {_WHOLE}") from None
+            raise DataError(f"{batch.place(row)}: {text[:40]!r} in column {name!r} is not a {wanted}") from None
     return found
 
 

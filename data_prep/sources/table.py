@@ -17,7 +17,7 @@ from data_prep.edges.edge_records import Chunk
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
-from data_prep.formats.columns import EdgeColumns, Table, TableColumns, edge_columns, first_of, labels_in
+from data_prep.formats.columns import EdgeColumns, Table, TableColumns, edge_columns, first_of, labels_in, whole_numbers
 from data_prep.formats.tables import SUFFIXES, CsvTable, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
@@ -216,18 +216,7 @@ def _times(held: TableColumns, name: str | None) -> np.ndarray | None:
     """Return the column `name` as numbers, None without. Raises DataError for a field that is not a number."""
     if name is None:
         return None
-    column = held.columns[name]
-    if isinstance(column, np.ndarray):
-        return column
-    found = np.empty(len(column), np.int64)
-    for row, text in enumerate(column):
-        try:
-            found[row] = int(text)
-        except (ValueError, OverflowError):
-            raise DataError(
-                f"{held.place(row)}: {text[:40]!r} in column {name!r} is not a whole number; every vertex needs a time"
-            ) from None
-    return found
+    return whole_numbers(held, name, "whole number; every vertex needs a time")
 
 
 def _splits(table: TableColumns) -> dict[str, np.ndarray] | None:

@@ -126,7 +126,7 @@ class SumExchange:
             end, self._end = self._end, None
             end()
             if self.own:
-                self.own.sent = self.own.pack = None
+                self.own.release()
 
     def unpack(self) -> None:
         """Add up the shares, received ones in order of ranks, and deliver. Local."""

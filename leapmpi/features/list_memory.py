@@ -71,14 +71,23 @@ def list_reads(topology: Topology, first: int, roots: np.ndarray, fanouts: tuple
 
 
 @compiled
+def blocks_of(indptr, v, chance, fanout, edges):
+    """Return the first and last block of so many `edges` with the list of `v`, not empty, and the reads of each.
+
+    chance: that the list is read, by a draw that reads up to `fanout` of its blocks, all if negative.
+    """
+    begin, end = indptr[v] // edges, (indptr[v + 1] - 1) // edges
+    count = end - begin + 1
+    return begin, end, chance * (1.0 if fanout < 0 or fanout >= count else fanout / count)
+
+
+@compiled
 def _by_block(indptr, reads, fanout, edges, blocks):
     """Add the reads of each list to `blocks` (float64[k]) of so many `edges`; a draw reads up to `fanout` of them."""
     for v in range(len(reads)):
         if indptr[v + 1] == indptr[v]:
             continue
-        begin, end = indptr[v] // edges, (indptr[v + 1] - 1) // edges
-        count = end - begin + 1
-        share = reads[v] * (1.0 if fanout < 0 or fanout >= count else fanout / count)
+        begin, end, share = blocks_of(indptr, v, reads[v], fanout, edges)
         for block in range(begin, end + 1):
             blocks[block] += share
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.expected_reads import included
-from leapmpi.features.list_memory import list_reads, reads_by_block
+from leapmpi.features.list_memory import blocks_of, list_reads, reads_by_block
 from leapmpi.features.shards.mapped_shard import capacity, table_bytes
 from leapmpi.system.jit import compiled
 
@@ -108,9 +108,7 @@ def _note_lists(indptr, reads, fanout, edges, missed):
     for v in range(len(reads)):
         if indptr[v + 1] == indptr[v]:
             continue
-        begin, end = indptr[v] // edges, (indptr[v + 1] - 1) // edges
-        count = end - begin + 1
-        chance = reads[v] * (1.0 if fanout < 0 or fanout >= count else fanout / count)
+        begin, end, chance = blocks_of(indptr, v, reads[v], fanout, edges)
         for page in range(begin, end + 1):
             missed[page] += np.log1p(-min(chance, _SURE))
 

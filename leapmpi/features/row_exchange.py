@@ -53,8 +53,11 @@ class RowExchange:
         if self._end:
             end, self._end = self._end, None
             end()
-            # Room for rows that were sent is lent again.
-            self.sent = self.pack = None
+            self.release()
+
+    def release(self) -> None:
+        """Give back the room of the rows that were sent. Local."""
+        self.sent = self.pack = None
 
     def unpack(self) -> Any:
         """Return the result, once the rows have arrived. Local."""

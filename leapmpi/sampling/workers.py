@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from leapmpi.system.worker_threads import in_pieces, run_ranges
+from leapmpi.system.worker_threads import run_ranges
 
 _LEAST = 2048
 """Fewest entries worth another thread."""
@@ -29,7 +29,7 @@ class SamplerThreads:
     def share(self, first: int, end: int, work: Callable[[int, int, int], object]) -> None:
         """Call `work` for equal ranges that make up [first, end)."""
         threads = self.size if end - first >= _LEAST else 1
-        run_ranges(self._pool, [first + (end - first) * t // threads for t in range(threads + 1)], _attending(work))
+        run_ranges(self._pool, [first + (end - first) * t // threads for t in range(threads + 1)], work, _PIECE)
 
     def share_by_cost(self, until: np.ndarray, work: Callable[[int, int, int], object]) -> None:
         """Call `work` for ranges of about equal cost that make up [0, n).
@@ -39,19 +39,7 @@ class SamplerThreads:
         n = len(until) - 1
         total = int(until[-1])
         if self.size == 1 or total < _LEAST:
-            _attending(work)(0, 0, n)
+            run_ranges(None, [0, n], work, _PIECE)
             return
         inner = np.searchsorted(until, [total * t // self.size for t in range(1, self.size)])
-        run_ranges(self._pool, [0, *inner.tolist(), n], _attending(work))
-
-
-def _attending(work: Callable[[int, int, int], object]) -> Callable[[int, int, int], object]:
-    """Return `work` cut into pieces on the calling thread, between which messages under way are attended to."""
-
-    def attends(thread: int, first: int, end: int) -> None:
-        if thread:
-            work(thread, first, end)
-        else:
-            in_pieces(lambda begin, stop: work(0, begin, stop), first, end, _PIECE)
-
-    return attends
+        run_ranges(self._pool, [0, *inner.tolist(), n], work, _PIECE)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
@@ -120,34 +121,28 @@ def share_rows(kernel: Callable[..., None], rows: int, *arguments: object, least
     what `attend` named.
     """
     count, pool = _RowThreads.count, _RowThreads.pool
-    if pool is None or rows < least:
-        in_pieces(lambda first, end: kernel(first, end, *arguments), 0, rows, least)
-        return
-    # Equal ranges; only the caller's thread attends to other work.
-    bounds = [rows * number // count for number in range(count + 1)]
-
-    def work(number: int, first: int, end: int) -> None:
-        if number:
-            kernel(first, end, *arguments)
-        else:
-            in_pieces(lambda first, end: kernel(first, end, *arguments), 0, end, least)
-
-    run_ranges(pool, bounds, work)
+    threads_used = 1 if pool is None or rows < least else count
+    bounds = [rows * number // threads_used for number in range(threads_used + 1)]
+    run_ranges(pool, bounds, lambda _, first, end: kernel(first, end, *arguments), least)
 
 
-def run_ranges(pool: Executor | None, bounds: Sequence[int], work: Callable[[int, int, int], object]) -> None:
+def run_ranges(
+    pool: Executor | None, bounds: Sequence[int], work: Callable[[int, int, int], object], least: int
+) -> None:
     """Call work(number, first, end) for each range between `bounds`: the caller for the first, `pool` for the others.
 
+    The caller does its range in pieces of no fewer than `least`, and attends to what `attend` named between them.
     Returns, or raises an error of `work`, when all have ended: until then what they work on is in use.
     """
     others = []
     if pool is not None:
         others = [pool.submit(work, number, *each) for number, each in enumerate(pairwise(bounds[1:]), 1)]
     try:
-        work(0, bounds[0], bounds[1])
+        in_pieces(partial(work, 0), bounds[0], bounds[1], least)
     finally:
         # Also after an error: other threads may still write to the caller's arrays.
-        wait(others)
+        if others:
+            wait(others)
     for other in others:
         other.result()
 
