@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
-from leapmpi.exchange.read_columns import EVERY, Kept, ReadColumns, drops_alone, has_zeros
+from leapmpi.exchange.read_columns import EVERY, Kept, ReadColumns, drops_alone, has_zeros, hides_gradients
 from leapmpi.exchange.stage import Combine, ComputedRows, PickedRows, Route, RowRoutes, Stage, Transfer
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
@@ -104,8 +104,8 @@ class HiddenInput:
     def __init__(self, ctx: RankContext, layer: Layer, routes: RowRoutes) -> None:
         self.ctx, self.routes = ctx, routes
         # Rows were outputs of the layer below; gradients passed a product with the weights.
-        zeros = has_zeros(ctx.model.layers[layer.number - 2]), False
-        self.stage = Stage(ctx, routes, layer.in_dim, zeros=zeros)
+        below = ctx.model.layers[layer.number - 2]
+        self.stage = Stage(ctx, routes, layer.in_dim, zeros=(has_zeros(below), False), hides=hides_gradients(below))
         self.read_columns = ReadColumns(ctx, layer if drops_alone(layer) else None, self._names)
         self.local_rows = torch.from_numpy(routes.local_rows).to(ctx.device)
         self.sent_rows = torch.from_numpy(routes.sent_rows).to(ctx.device)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
 from leapmpi.nn.dropout import DropoutKey, kept_columns, with_seed
@@ -50,6 +51,24 @@ def has_zeros(layer: Layer) -> bool:
     return not layer.last and type(layer).activation is Layer.activation
 
 
+def hides_gradients(layer: Layer) -> bool:
+    """Return whether the output of `layer` is that of ReLU itself: where it is zero, its gradient is not read."""
+    return has_zeros(layer) and type(layer).finish is Layer.finish and layer.residual is None
+
+
+def without_zeros(kept: Kept, sent: Tensor, received: Tensor) -> Kept:
+    """Return which numbers of the gradients of rows are read: those `kept` that are not zero in the rows.
+
+    sent, received: float[k, width] and float[m, width] on the host; `kept` has the numbers of both that travelled. Both
+    ends of a row find the same.
+    """
+    nonzero = [np.not_equal(each.detach().numpy(), 0).view(np.uint8) for each in (sent, received)]
+    for found, read in zip(nonzero, kept, strict=True):
+        if read is not None:
+            found &= read
+    return nonzero[0], nonzero[1]
+
+
 def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
     """Estimate the fraction of numbers that travel for `layer`, of rows and their gradients, before any is known.
 
@@ -66,7 +85,8 @@ def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
     else:
         reader = layer if drops_alone(layer) else None
         below = ctx.model.layers[layer.number - 2]
-        forward, back = sparse if has_zeros(below) else 1.0, 1.0
+        # Zeros of the rows, which both sides know then, need no bits in the gradients.
+        forward, back = sparse if has_zeros(below) else 1.0, 0.5 if hides_gradients(below) else 1.0
     kept = 1.0 if reader is None or ctx.answers is not None else 1 - reader.dropout
     return kept * (forward + back) / 2
 

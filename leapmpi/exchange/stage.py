@@ -15,7 +15,7 @@ from torch import Tensor
 
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.packed_rows import fits, start_packed
-from leapmpi.exchange.read_columns import EVERY, Kept
+from leapmpi.exchange.read_columns import EVERY, Kept, without_zeros
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.share_forms import Combination, PartialStep
@@ -71,7 +71,8 @@ class Transfer:
     """Rows of `width` numbers sent to other ranks and received from them; gradients take the opposite way.
 
     kind: the kind under which bytes are counted. zeros: whether rows, and whether gradients, hold many zeros, the same
-    on all ranks. Without them, only columns that nobody reads are left out.
+    on all ranks. Without them, only columns that nobody reads are left out. hides: whether the gradient of a zero is
+    not read.
     """
 
     def __init__(
@@ -82,10 +83,11 @@ class Transfer:
         width: int,
         kind: str = ROWS,
         zeros: tuple[bool, bool] = (True, True),
+        hides: bool = False,
     ) -> None:
         self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
         self.width, self.kind, self.received = width, kind, int(received_counts.sum())
-        self.zeros = zeros
+        self.zeros, self.hides = zeros, hides
 
     def start(self, rows: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective.
@@ -97,6 +99,10 @@ class Transfer:
     def start_back(self, gradient: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send the `gradient` of what arrived; the result waits for that of what was sent. Collective."""
         return self._start(gradient, self.received_counts, self.sent_counts, kept[::-1], self.zeros[1])
+
+    def kept_back(self, kept: Kept, sent: Tensor, received: Tensor) -> Kept:
+        """Return which numbers of the gradients are read, once rows `sent` were sent and `received` has arrived."""
+        return without_zeros(kept, sent, received) if self.hides and self._packs(sent) else kept
 
     def count(self, forward: int = 1) -> None:
         """Count what is sent: rows, `forward` times, and the gradient. Local: nothing is sent."""
@@ -299,9 +305,10 @@ class Stage:
         width: int,
         combination: Combine = Placed,
         zeros: tuple[bool, bool] = (True, True),
+        hides: bool = False,
     ) -> None:
         self.ctx, self.route, self.combination = ctx, route, combination
-        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts, width, zeros=zeros)
+        self.transfer = Transfer(ctx, route.sent_counts, route.received_counts, width, zeros=zeros, hides=hides)
         self.received_positions = torch.from_numpy(route.received_positions).to(ctx.device)
         local = route.local_positions
         self.local_positions = None if local is None else torch.from_numpy(local).to(ctx.device)
@@ -316,12 +323,15 @@ class Stage:
         with self.ctx.phases("compute"):
             combined = self.combination(computed.local().detach(), self.local_positions, self.route.total)
         arrived = finish()
+        if torch.is_grad_enabled():
+            with self.ctx.phases("compute"):
+                self._kept = self.transfer.kept_back(kept, computed.sent, arrived)
         # Sent rows are not read again; in a full batch they would be held until the backward pass.
         del computed.sent
         with self.ctx.phases("compute"):
             combined.add(arrived, self.received_positions)
         if torch.is_grad_enabled():
-            self._computed, self._combined, self._kept = computed, combined, kept
+            self._computed, self._combined = computed, combined
         return combined.rows.requires_grad_(torch.is_grad_enabled())
 
     def backward(self) -> None:

@@ -129,14 +129,16 @@ class OneExchangeFeed(OwnFirstFeed):
         phases, routes = self.ctx.phases, self.routes
         with phases("compute"):
             sent = below.index_select(0, routes.sent_rows)
-        self._kept = routes.read_columns.kept(key, below.shape[1])
-        finish = routes.stage.transfer.start(sent, self._kept)
+        kept, transfer = routes.read_columns.kept(key, below.shape[1]), routes.stage.transfer
+        finish = transfer.start(sent, kept)
         with phases("compute"):
             # Rows of others travel meanwhile.
             given = own()
         arrived = finish()
         with phases("compute"):
-            arrived.requires_grad_(torch.is_grad_enabled())
+            if torch.is_grad_enabled():
+                self._kept = transfer.kept_back(kept, sent, arrived)
+                arrived.requires_grad_()
             names = names_of(self.layer, self.block, routes.received_positions)
             self._arrived, self._far = arrived, self.far(prefixed(self.layer, arrived, names, key))
             return self.both(given, self._far.detach())
@@ -148,6 +150,7 @@ class OneExchangeFeed(OwnFirstFeed):
             sent = gradient_or_zeros(self._arrived)
         del self._arrived, self._far
         finish = routes.stage.transfer.start_back(sent, self._kept)
+        del self._kept
         with phases("compute"):
             # Gradients for others travel meanwhile.
             of_below = backward_own()
