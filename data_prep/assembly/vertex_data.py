@@ -31,7 +31,7 @@ class Labels:
 def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, normalise: str, where: str) -> FeatureRows:
     """Make features [n, F] of `dtype`, dense and C-ordered; with `normalise` "row" each row's absolute sum is one.
 
-    Raises DataError when there are not `vertices` rows of numbers, one or more in each; values are checked as rows are taken.
+    Raises DataError when there are not `vertices` rows of one or more numbers; values are checked as rows are taken.
     """
     if len(raw.shape) != 2:
         raise DataError(f"{where}: features must be [vertices, features], but their shape is {tuple(raw.shape)}")

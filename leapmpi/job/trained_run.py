@@ -56,7 +56,9 @@ class TrainedRun(Run):
         runs, _ = read_runs([self.path])
         figures = figures_of(run_sections(runs))
         if figure not in figures:
-            raise ConfigError(f"plot: there is no figure {figure!r}; {nearest(str(figure), figures)} ({', '.join(figures)})")
+            raise ConfigError(
+                f"plot: there is no figure {figure!r}; {nearest(str(figure), figures)} ({', '.join(figures)})"
+            )
         return Plot(figures[figure])
 
     def predict(self, data: Path | str = "", what: str = "logits", vertices: str = "", **request: Any) -> np.ndarray:
