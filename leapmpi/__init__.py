@@ -89,15 +89,16 @@ def train(config: Config | Path | str, comm: Comm | None = None, **settings: Any
         raise
 
 
-def predict(run: _Run, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any) -> dict[str, Any]:
-    """Write what `run` answers for the vertices of the dataset in folder `data` to the file `out`. Collective.
+def predict(
+    run: _Run | Path | str, data: Path | str, out: Path | str, comm: Comm | None = None, **request: Any
+) -> dict[str, Any]:
+    """Write what `run`, or that in the folder `run`, answers for the dataset in folder `data` to `out`. Collective.
 
     request: the other fields of `PredictionRequest` in leapmpi/inference/prediction, such as what="classes"; `predict`
-    in run_prediction.py there says what is returned.
+    in run_prediction.py there says what is returned. Raises ConfigError for a field that there is not.
     """
-    from leapmpi.job.trained_run import TrainedRun
-
-    return TrainedRun(run.path).write_predictions(data, out, comm, **request)
+    found = load_run(run if isinstance(run, Path | str) else run.path)
+    return found.write_predictions(data, out, comm, **request)
 
 
 def open_dataset(path: Path | str) -> Dataset:

@@ -193,6 +193,27 @@ def test_a_run_has_arrays_and_figures(finished_run, tmp_path):
         plot.save(tmp_path / "scores.png")
 
 
+@pytest.mark.parametrize(
+    ("call", "kind", "sentence"),
+    [
+        (lambda run, data: run.predict(wat="classes"), ConfigError, r"predict takes no wat; did you mean 'what'\?"),
+        (lambda run, data: run.plot(3), ConfigError, "there is no figure 3"),
+        (lambda run, data: leapmpi.load_run("a\0b"), RunFolderError, r"'a\\x00b': the run folder cannot be read"),
+        (lambda run, data: leapmpi.train(data, run="x" * 300), RunFolderError, "the run folder cannot be used"),
+        (lambda run, data: leapmpi.train(data, model_option={"heads": 2}), ConfigError, "a dict is not a setting"),
+    ],
+)
+def test_mistakes_get_a_sentence(finished_run, small_data, call, kind, sentence):
+    with pytest.raises(kind, match=sentence):
+        call(leapmpi.load_run(finished_run.path), str(small_data))
+
+
+def test_a_run_is_named_by_its_folder_too(finished_run, small_data, tmp_path):
+    leapmpi.predict(str(finished_run.path), small_data, tmp_path / "a.npy", what="classes")
+    leapmpi.predict(finished_run, small_data, tmp_path / "b.npy", what="classes")
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+
+
 def test_open_dataset(small_data):
     dataset = leapmpi.open_dataset(small_data)
     assert (dataset.vertices, dataset.parts, dataset.feature_dim, dataset.classes) == (240, 4, 5, 3)

@@ -31,12 +31,14 @@ class Labels:
 def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, normalise: str, where: str) -> FeatureRows:
     """Make features [n, F] of `dtype`, dense and C-ordered; with `normalise` "row" each row's absolute sum is one.
 
-    Raises DataError when there are not `vertices` rows of numbers; values are checked as rows are taken.
+    Raises DataError when there are not `vertices` rows of one or more numbers; values are checked as rows are taken.
     """
     if len(raw.shape) != 2:
         raise DataError(f"{where}: features must be [vertices, features], but their shape is {tuple(raw.shape)}")
     if raw.shape[0] != vertices:
         raise DataError(f"{where}: features have {raw.shape[0]:,} rows, but the graph has {vertices:,} vertices")
+    if raw.shape[1] == 0:
+        raise DataError(f"{where}: features have no columns; leave them out, or give some by --features")
     kind = (raw.data if isinstance(raw, SparseRows) else raw).dtype
     if kind.kind not in "biuf":
         raise DataError(f"{where}: features must be numbers, but their type is {kind}")

@@ -120,6 +120,8 @@ def _plain(name: str, value: Any) -> Any:
         return name_given(value)
     if not isinstance(value, str | int | float | list | tuple) and value is not None:
         kind = type(value).__name__
+        if isinstance(value, Mapping):
+            raise ConfigError(f"{name}: a {kind} is not a setting; give texts as after a flag, such as 'heads=8'")
         raise ConfigError(
             f"{name}: an object of type {kind} is not a setting; for code of your own give the class, {kind}"
         )

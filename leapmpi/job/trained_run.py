@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +56,9 @@ class TrainedRun(Run):
         runs, _ = read_runs([self.path])
         figures = figures_of(run_sections(runs))
         if figure not in figures:
-            raise ConfigError(f"plot: there is no figure {figure!r}; {nearest(figure, figures)} ({', '.join(figures)})")
+            raise ConfigError(
+                f"plot: there is no figure {figure!r}; {nearest(str(figure), figures)} ({', '.join(figures)})"
+            )
         return Plot(figures[figure])
 
     def predict(self, data: Path | str = "", what: str = "logits", vertices: str = "", **request: Any) -> np.ndarray:
@@ -84,6 +86,9 @@ class TrainedRun(Run):
         from leapmpi.inference.prediction.prediction_request import PredictionRequest
         from leapmpi.inference.prediction.run_prediction import predict
 
+        known = [each.name for each in fields(PredictionRequest)]
+        if unknown := next((name for name in request if name not in known), None):
+            raise ConfigError(f"predict takes no {unknown}; {nearest(unknown, known)}")
         config = self.config.replaced({"data": str(data), "evaluate.fanout": "all"})
         return predict(config, self, PredictionRequest(Path(out), **request), comm)
 

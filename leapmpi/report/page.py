@@ -15,7 +15,7 @@ from leapmpi.report.colours import DARK, LIGHT
 from leapmpi.report.drawing import NARROW, WIDE
 from leapmpi.report.figures import Figure
 from leapmpi.report.markup import Markup, details, element, joined, table
-from leapmpi.system.atomic_files import explain, written_aside
+from leapmpi.system.atomic_files import check_place, explain, written_aside
 from leapmpi.version import VERSION
 
 _MADE_BY = "<!DOCTYPE html>\n<!-- leapmpi report -->"
@@ -53,6 +53,7 @@ def write_page(path: Path, text: str) -> None:
     Raises DataError if `path` is a folder or another file, or cannot be written.
     """
     make_folder(path.absolute().parent)
+    check_place(path, overwrite=True)
     if path.is_dir():
         raise DataError(f"{path} is a folder; give the name of a file, such as -o {path / 'report.html'}")
     if path.exists():

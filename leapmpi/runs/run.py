@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class Run:
 
         A run with an unreadable summary counts, so that it is never overwritten.
         """
-        return (self.path / SUMMARY).exists() and self.failure is None
+        return os.path.exists(self.path / SUMMARY) and self.failure is None
 
     def _read_summary(self) -> dict[str, Any]:
         path = self.path / SUMMARY
@@ -204,4 +205,6 @@ def load_run(path: Path | str) -> Run:
         raise RunFolderError(f"{path} {_why_no_run(path)}") from None
     except OSError as error:
         raise RunFolderError(f"{path}: the run folder cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise RunFolderError(f"{str(path)!r}: the run folder cannot be read ({error})") from None
     return Run(path)

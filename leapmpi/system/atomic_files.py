@@ -235,6 +235,12 @@ def explain(error: OSError, path: Path) -> Exception:
 
 def check_place(path: Path, overwrite: bool, into_empty: bool = False) -> None:
     """Raise DataError where `written_aside` would refuse `path`."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise explain(error, path) from None
     is_empty_folder = path.is_dir() and not any(path.iterdir())
     if os.path.lexists(path) and not overwrite and not (into_empty and is_empty_folder):
         raise DataError(f"{path} exists already; choose another name, or pass --overwrite to replace it")

@@ -168,6 +168,8 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
         ("nodes = 2", "train DATA", 3, "2 ranks were started, but the dataset has 1 part"),
         ("", "trian DATA", 2, "a job cannot run 'trian'; did you mean 'train'?"),
         ("", "", 2, "a job cannot run ''"),
+        ("", "--prepare import'x train DATA", 2, "no closing quotation; close the quotation marks"),
+        ("", "--prepare leapmpi-prep train DATA", 2, "give what follows leapmpi-prep"),
         ("", "sweep nowhere.toml", 2, "nowhere.toml: no such config file"),
         ("", "sweep SWEEP --index 0", 2, "omit --index"),
         ("", "--yes train DATA", 5, "no sbatch on PATH"),

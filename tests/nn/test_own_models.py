@@ -218,6 +218,21 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
             "self.c += 1; return self.b(h, edge_index)",
             "changes the buffer c",
         ),
+        (
+            "self.register_buffer('c', torch.zeros(1))",
+            "self.c += self.training; return self.b(h, edge_index)",
+            "changes the buffer c",
+        ),
+        (
+            "self.a.lin = torch.nn.utils.parametrizations.spectral_norm(self.a.lin)",
+            "return self.b(h, edge_index)",
+            r"changes the buffer a\.lin\.parametrizations\.weight\.0\._[uv]",
+        ),
+        (
+            "self.kept = 0",
+            "h = h + self.kept; self.kept = h.mean() if self.training else 0; return self.b(h, edge_index)",
+            "the backward pass raised RuntimeError: .*; keep no tensor of one batch for the next",
+        ),
         ("self.nothing.x = 1", "return h", r"__init__ raised AttributeError: .*line 16, in __init__"),
     ],
 )

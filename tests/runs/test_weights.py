@@ -18,6 +18,7 @@ def random_array(seed, shape):
 @pytest.fixture
 def written(tmp_path):
     arrays = {f"layers.{n}.{name}": random_array(n, shape) for n in (0, 1) for name, shape in SHAPES.items()}
+    arrays["temperature"] = np.array(0.5, np.float32)
     path = tmp_path / "weights.h5"
     write_weights(path, arrays, {"epoch": 3, "classes": 3, "nested": {"lr": 0.1}})
     return path, arrays
@@ -29,6 +30,7 @@ def test_weights_are_read_bit_for_bit_and_in_order(written):
     assert list(found) == list(arrays)
     for name, array in arrays.items():
         assert found[name].dtype == array.dtype
+        assert found[name].shape == array.shape
         assert found[name].tobytes() == array.tobytes()
     assert about == {"epoch": 3, "classes": 3, "nested": {"lr": 0.1}}
 

@@ -6,8 +6,9 @@ import os
 import pytest
 
 from leapmpi.errors import DataError
+from leapmpi.report.page import write_page
 from leapmpi.system import atomic_files
-from leapmpi.system.atomic_files import remove_abandoned, temporary_folder, written_aside
+from leapmpi.system.atomic_files import check_place, remove_abandoned, temporary_folder, written_aside
 
 
 def fill(aside, kind, text):
@@ -198,3 +199,10 @@ def test_abandoned_folders_go_and_others_stay(tmp_path):
         remove_abandoned(tmp_path / "g.h5")
         assert {entry.name for entry in tmp_path.iterdir()} == {*names[2:], held.name}
     assert not held.exists()
+
+
+def test_a_name_that_is_too_long_gets_a_sentence(tmp_path):
+    with pytest.raises(DataError, match=r"cannot be written \(File name too long\)"):
+        check_place(tmp_path / ("x" * 300), overwrite=True)
+    with pytest.raises(DataError, match=r"cannot be written \(File name too long\)"):
+        write_page(tmp_path / ("x" * 300), "a page")

@@ -59,12 +59,9 @@ def read_named_arrays(
             key = f"{group}/{name}"
             mapped[key] = map_array(file, key, tuple(dtypes), file.array(key).shape)
 
-        if alone := next((key for key, array in mapped.items() if not array.ndim), None):
-            raise DataError(f"{path}: {alone} is a single number, not an array: the file is foreign; make it again")
-
         # In a crafted file arrays may share bytes, so that copies of all would not fit into memory.
         if sum(array.nbytes for array in mapped.values()) > path.stat().st_size:
             raise DataError(f"{path}: several arrays share their bytes: the file is damaged; copy or make it again")
-    check_digest(path, kind, mapped)
+    check_digest(path, kind, {key: np.atleast_1d(array) for key, array in mapped.items()})
     found = {key.removeprefix(f"{group}/"): array for key, array in mapped.items()}
     return {name: each if name in mapped_names else np.array(each) for name, each in found.items()}, header["about"]

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from leapmpi.config.user_code import describe_error
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.own.module import OwnModel
@@ -29,12 +30,13 @@ Sample = tuple[Sequence[BlockTensors], Rows]
 def examine(model: OwnModel, whole: Sample, halves: Sequence[Sample], key: DropoutKey) -> list[str]:
     """Describe, in sentences, results that depend on which roots run together; none for a model that keeps rule R1b.
 
-    `halves` hold the roots of `whole`, each once. Raises ConfigError for values that are NaN or infinite, and for
-    parameters without a gradient.
+    `halves` hold the roots of `whole`, each once. Raises ConfigError for values that are NaN or infinite, for
+    parameters without a gradient, for buffers that training changes, and for errors of the backward pass.
     """
     model.examined = True
     # All roots in one run: its values must be sound before any comparison makes sense.
-    together, gradients, seen = _run(model, whole, key)
+    with model.keeping_buffers():
+        together, gradients, seen = _run(model, whole, key)
     _check_numbers(model, together, seen)
     _check_gradients(model, gradients)
     if not halves:
@@ -65,7 +67,13 @@ def _run(model: OwnModel, sample: Sample, key: DropoutKey) -> tuple[Tensor, list
     out = model(blocks, rows, key)
     share = torch.sin(_roots(sample).unsqueeze(1) + torch.arange(out.shape[1], device=out.device) + 1.0)
     parameters = list(model.parameters())
-    found = torch.autograd.grad((out * share.to(out.dtype)).sum(), parameters, allow_unused=True)
+    try:
+        found = torch.autograd.grad((out * share.to(out.dtype)).sum(), parameters, allow_unused=True)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"--model {model.named}: the backward pass raised {describe_error(error, model.named)}; keep no tensor "
+            "of one batch for the next"
+        ) from error
     assert model.last is not None
     if model.schema is not None:
         # Modules of PyG have parameters for all relations in all layers, and some end at types that nothing reads.

@@ -261,16 +261,8 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
 
 def _run_once(model: OwnModel, blocks: Sequence[BlockTensors], rows: Rows) -> None:
     """Run `model` on `rows`. Raises ConfigError where it changes a buffer."""
-    # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them.
-    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    with torch.no_grad():
+    with torch.no_grad(), model.keeping_buffers():
         model(blocks, rows)
-    for name, buffer in model.named_buffers():
-        if name in before and not torch.equal(buffer, before[name]):
-            raise ConfigError(
-                f"{FLAG} {model.named}: forward changes the buffer {name.removeprefix('module.')}, but every rank "
-                "would have its own copy; leapmpi keeps parameters only"
-            )
 
 
 def _few_blocks(layers: int, edge_dim: int, weighted: bool) -> list[BlockTensors]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -150,6 +151,23 @@ class OwnModel(Model):
         finally:
             self.passings.end()
         return self._checked(out, passage)
+
+    @contextmanager
+    def keeping_buffers(self) -> Iterator[None]:
+        """Let runs of the module change no buffer. Raises ConfigError at the end of the block where one did."""
+        # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them. Each tensor counts
+        # the writes to it: one that leaves the values as they are would change them once the weights have changed.
+        before = {name: (buffer, buffer._version, buffer.clone()) for name, buffer in self.module.named_buffers()}
+        yield
+        for name, buffer in self.module.named_buffers():
+            if name not in before:
+                continue
+            known, version, values = before[name]
+            if buffer is not known or buffer._version != version or not torch.equal(buffer, values):
+                raise ConfigError(
+                    f"--model {self.named}: forward changes the buffer {name}, but every rank would have its own copy; "
+                    "leapmpi keeps parameters only"
+                )
 
     def after(self, *args: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError("a user's module is run as a whole")

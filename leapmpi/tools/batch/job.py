@@ -64,14 +64,14 @@ def preparation_jobs(commands: Sequence[str], tasks: int, scheduler: Scheduler, 
     """Return the jobs that run each of `commands` of leapmpi-prep, in the order in which they wait for each other.
 
     With several `tasks`, a job array of so many shares each of its stages, before the job that ends it. Raises
-    ConfigError where a command has no shares, or the scheduler no job arrays.
+    ConfigError for a text that is no command, where a command has no shares, or the scheduler no job arrays.
     """
     found = []
     for text in commands:
-        words = tuple(shlex.split(text))
+        words = _words(text)
         plain = Job(f"{name}-prepare", words, program="leapmpi-prep", about=about)
         if tasks > 1:
-            if not words or words[0] not in _STAGES_OF_TASKS or "--share" in words:
+            if words[0] not in _STAGES_OF_TASKS or "--share" in words:
                 known = " and ".join(_STAGES_OF_TASKS)
                 raise ConfigError(f"--prepare-tasks: {text!r} has no shares to give; {known} have, without --share")
             if scheduler.task is None:
@@ -80,6 +80,17 @@ def preparation_jobs(commands: Sequence[str], tasks: int, scheduler: Scheduler, 
             found += [shared] * _STAGES_OF_TASKS[words[0]]
         found.append(plain)
     return found
+
+
+def _words(text: str) -> tuple[str, ...]:
+    """Split a command of leapmpi-prep as a shell does. Raises ConfigError where it has no command, or an open quote."""
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"--prepare {text!r}: {str(error).lower()}; close the quotation marks") from None
+    if not words or words[0] == "leapmpi-prep":
+        raise ConfigError(f"--prepare {text!r}: give what follows leapmpi-prep, such as 'partition graph.h5 data'")
+    return words
 
 
 def _parsed(command: Sequence[str]) -> argparse.Namespace:

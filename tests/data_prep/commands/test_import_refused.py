@@ -53,6 +53,7 @@ def test_features_not_finite(spoiled, small, value):
 
 
 def test_features_of_wrong_shape(spoiled, small):
+    assert "features have no columns; leave them out" in spoiled(features=small.features[:, :0])
     assert "features have 5 rows, but the graph has 6 vertices" in spoiled("--vertices", 6, features=small.features[:5])
     assert "their shape is (6,)" in spoiled(features=small.features[:, 0])
     assert "must be numbers" in spoiled(features=np.full((6, 3), "a"))
