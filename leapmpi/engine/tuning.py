@@ -83,7 +83,8 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
     if time_steps_are_open(placement):
         rates = job_rates(engine, batch)
         found = time_step_candidates(engine, batch, limit)
-        predicted = {each.time_steps: iteration_seconds(each.counts, rates) for each in found}
+        ahead = engine.prefetch_depth > 0
+        predicted = {each.time_steps: iteration_seconds(each.counts, rates, ahead=ahead) for each in found}
         # Begin with the fewest, and let measured times choose among them if they are to.
         placement.time_steps = min(predicted)
         placement.tuner = Tuner(placement.time_steps, predicted) if placement.config.time_steps == "measured" else None
