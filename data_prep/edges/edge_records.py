@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 Chunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 """Edges, integers [2, k], or these and their records, structured [k]."""
@@ -83,7 +83,9 @@ class EdgeArrays:
         """Raise DataError unless there is a row for each of `edges` edges."""
         for field, array in self.arrays.items():
             if len(array) != edges:
-                raise DataError(f"{self.name}: {field} of edges have {len(array):,} rows, for {edges:,} edges")
+                raise DataError(
+                    f"{self.name}: {field} of edges have {counted(len(array), 'row')}, for {counted(edges, 'edge')}"
+                )
 
     def records(self, start: int, stop: int) -> np.ndarray:
         """Return the records of the edges start ... stop - 1."""

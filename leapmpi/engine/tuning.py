@@ -16,6 +16,7 @@ from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import mode_is_open, time_steps_are_open
 from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord, agreed_rates
+from leapmpi.errors import counted
 from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
@@ -161,7 +162,7 @@ def _less(engine: Engine) -> str:
 
 def _too_large(engine: Engine, least: Candidate) -> TooLarge:
     """Return the error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
-    steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
+    steps = counted(least.time_steps, "time step")
     return TooLarge(
         f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
         f"{engine.config.memory_limit}; {_less(engine)}, or raise the limit",

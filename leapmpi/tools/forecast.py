@@ -19,7 +19,7 @@ from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.machine import kept_for
 from leapmpi.engine.placement import strategy_named
 from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS, RATES
-from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.errors import ConfigError, DataError, RunFolderError, counted
 from leapmpi.exchange.selection import MODES
 from leapmpi.features.row_memory import room_of
 from leapmpi.features.shards.mapped_shard import bytes_apart
@@ -34,7 +34,7 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import Run, load_run, require
-from leapmpi.runs.text import counted, size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.session.chosen_split import given_memory, reads_on_one_node
@@ -129,7 +129,7 @@ def _forecast_all(
                 found["forecasts"].append(forecaster.forecast(label, each, ranks).to_values())
             found["too_large"] += _too_large(label, each, forecaster, ranks)
         except (ConfigError, DataError) as error:
-            found["left_out"].append(f"{label} on {ranks} rank{'s' * (ranks > 1)}: {error}")
+            found["left_out"].append(f"{label} on {counted(ranks, 'rank')}: {error}")
 
 
 def _feature_memory(
@@ -271,7 +271,7 @@ def _counted(records: Sequence[dict[str, Any]], run: Run) -> tuple[list[dict[str
     # Runs of several models have no counts of their own.
     if epochs and "together" in epochs[0]:
         together = epochs[0]["together"]
-        raise RunFolderError(f"{run.path} is one of {together} models trained together; give the whole run")
+        raise RunFolderError(f"{run.path} is one of {counted(together, 'model')} trained together; give the whole run")
     if not epochs or banner is None:
         raise RunFolderError(f"{run.path}: metrics.jsonl holds no complete epoch to compare with")
     for epoch in epochs:

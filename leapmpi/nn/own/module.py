@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from leapmpi.config.user_code import arguments_of, describe_error
-from leapmpi.errors import ConfigError, LeapmpiError
+from leapmpi.errors import ConfigError, LeapmpiError, counted
 from leapmpi.nn.dropout import DropoutKey, with_seed
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import RowForm
@@ -235,17 +235,21 @@ class OwnModel(Model):
         assert target is not None, "a model of a typed graph has a target type"
         roots, out = passage.rows[-1][target], self._of_target(out)
         if not self.block_wise and passage.calls < layers:
-            some = f"passes messages {passage.calls} time{'s' * (passage.calls != 1)}"
+            some = f"passes messages {counted(passage.calls, 'time')}"
             none = "calls no module that passes messages, which it would take edge_index for; see forward(x, adjs)"
             raise ConfigError(
-                f"{where} {some if passage.calls else none}, but --fanout names {layers} layers; give one fan-out for "
+                f"{where} {some if passage.calls else none}, but --fanout names {counted(layers, 'layer')}; give one "
+                "fan-out for "
                 "each message passing"
             )
         if not isinstance(out, Tensor):
-            raise ConfigError(f"{where} returned {type(out).__name__} and not a tensor of {self.out_dim} columns")
+            raise ConfigError(
+                f"{where} returned {type(out).__name__} and not a tensor of {counted(self.out_dim, 'column')}"
+            )
         if tuple(out.shape) != (roots, self.out_dim):
             raise ConfigError(
-                f"{where} returned {list(out.shape)} for {roots} roots of {self.out_dim} classes, which wants "
+                f"{where} returned {list(out.shape)} for {counted(roots, 'root')} of "
+                f"{counted(self.out_dim, 'class')}, which wants "
                 f"[{roots}, {self.out_dim}]"
             )
         if not out.is_floating_point():
