@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.assembly.feature_rows import FeatureRows
-from data_prep.edges.edge_records import narrowed
+from data_prep.edges.edge_records import whole_values
 from data_prep.edges.raw_graph import SparseRows
 from leapmpi.dataset.hdf5.names import MULTI_LABEL, REGRESSION
 from leapmpi.errors import DataError, counted, there_are
@@ -142,13 +142,8 @@ def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
     """Return `labels` [k] of the vertices from `first` on as int64, -1 where they are NaN."""
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
-    found, lost = narrowed(labels, np.dtype(np.int64))
-    if lost >= 0:
-        raise DataError(
-            f"{where}: the label of vertex {first + lost} is {labels[lost]}; classes are whole numbers from 0 on, "
-            "and --task regression takes other numbers"
-        )
-    return found
+    wanted = "classes are whole numbers from 0 on, and --task regression takes other numbers"
+    return whole_values(labels, lambda row: f"{where}: the label of vertex {first + row}", wanted)
 
 
 def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
@@ -159,14 +154,8 @@ def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
             f"{where}: times of vertices are {raw.dtype} of shape {raw.shape}; expected a whole number for each of "
             f"{counted(vertices, 'vertex')}"
         )
-    times = raw.reshape(-1)
-    whole, lost = narrowed(times, np.dtype(np.int64))
-    if lost >= 0:
-        raise DataError(
-            f"{where}: the time of vertex {lost} (counted from 0) is {times[lost]}; times of vertices are whole "
-            "numbers of 64 bits"
-        )
-    return whole
+    wanted = "times of vertices are whole numbers of 64 bits"
+    return whole_values(raw.reshape(-1), lambda row: f"{where}: the time of vertex {row} (counted from 0)", wanted)
 
 
 def labelled(labels: np.ndarray) -> np.ndarray:

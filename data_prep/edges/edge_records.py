@@ -113,6 +113,17 @@ def narrowed(values: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
     return found, int(np.argmax(lost)) if lost.any() else -1
 
 
+def whole_values(values: np.ndarray, name: Callable[[int], str], wanted: str) -> np.ndarray:
+    """Return `values` [n] as int64; `name` names that of a row.
+
+    Raises DataError, saying what is `wanted`, for a value that is not whole or takes more than 64 bits.
+    """
+    found, lost = narrowed(values, np.dtype(np.int64))
+    if lost >= 0:
+        raise DataError(f"{name(lost)} is {values[lost]}; {wanted}")
+    return found
+
+
 def fill(records: np.ndarray, field: str, values: np.ndarray, place: Callable[[int, str], str]) -> None:
     """Set one field of `records` [k] to `values` [k] or [k, Fe]. An unlabelled edge, of label NaN, gets -1.
 

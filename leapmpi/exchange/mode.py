@@ -163,7 +163,7 @@ class ExchangeMode(ABC):
             blocks = self._blocks_above(feeds, minibatch, number)
             tops = [output.detach().requires_grad_() for output in self._read_above(outputs, blocks)]
             loss = self.loss(minibatch, number, self._outputs(tops, rows, blocks, minibatch), labels)
-            loss.backward()
+            self.ctx.model.backward(loss)
         outputs.clear()
 
         # From the last feed down: each returns the gradient of the rows below it.

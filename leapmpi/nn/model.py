@@ -100,6 +100,10 @@ class Model(nn.Module):
         rows = [*below, *(each[:roots] for each in outputs)]
         return self.head(rows, blocks[0].dst_original[:roots], dropout)
 
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss`, made of this model's outputs, to those of the parameters."""
+        loss.backward()
+
     def statistics(self) -> dict[str, Tensor]:
         """Return means and variances that batch normalisation keeps besides parameters, by name; empty without."""
         found = batch_norms(self).items()

@@ -44,15 +44,24 @@ from leapmpi.session.topology_kind import SHARDED
 _COMPARED = ("leap", "pull")
 """Strategies that are forecast where none are given and `--strategy auto` compares none."""
 
+_RANKS = (2, 4)
+"""Numbers of ranks where none are given and the dataset has as many parts."""
+
 _KINDS = ("forecasts", "roles", "left_out", "too_large", "auto", "rates")
 
 _SHARED = ("model", "sampling", "strategy", "train", "link")
 
 
 def plan(
-    config: Config, ranks: str, strategies: str | None = None, link: str | None = None, iterations: int = 4
+    config: Config,
+    ranks: str | None = None,
+    strategies: str | None = None,
+    link: str | None = None,
+    iterations: int = 4,
 ) -> dict[str, Any]:
     """Forecast all `strategies` (as in `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
+
+    ranks: by default 2 and 4, as far as the dataset has parts for them, else 1.
 
     Without `strategies`, those are forecast that `--strategy auto` chooses from, or leap and pull if it does not.
 
@@ -70,10 +79,14 @@ def plan(
 
     Raises ConfigError, and DataError if all are impossible.
     """
-    sizes = parse_ranks(ranks)
+    given = None if ranks is None else parse_ranks(ranks)
     rates = _rates_of_link(link) if link else {}
     forecaster = _forecaster(config, iterations)
     requested = parse_strategies(strategies, config) if strategies is not None else {}
+    # Ranks that only compute need no part, so with such ranks any number is possible.
+    holding = any(not each.strategy.prepare_ranks for each in requested.values() or [config])
+    possible = [size for size in _RANKS if not holding or size <= forecaster.dataset.parts]
+    sizes = given or possible or [1]
 
     # Impossible combinations are skipped with a reason, so that they do not hide the others.
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}

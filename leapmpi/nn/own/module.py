@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -137,19 +138,31 @@ class OwnModel(Model):
         """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
         try:
-            with passage:
+            with self.naming("forward", passage), passage:
                 out = self.module(self._inputs(passage, x), **self._of_graph(passage.graphs))
+        finally:
+            self.passings.end()
+        return self._checked(out, passage)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss`. Raises ConfigError for an error of the user's, such as in a hook."""
+        with self.naming("backward"):
+            loss.backward()
+
+    @contextmanager
+    def naming(self, where: str, passage: Passage | None = None) -> Iterator[None]:
+        """Name the model, and `where`, in errors of the user's code; lack of memory and our own errors stay."""
+        try:
+            yield
         except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
             # Name the module that failed inside, not the outer forward: its error message already says that.
-            inside = f" in {name}" if passage.names and not (name := passage.names[-1]).startswith("forward ") else ""
+            name = passage.names[-1] if passage is not None and passage.names else "forward "
+            inside = "" if name.startswith("forward ") else f" in {name}"
             raise ConfigError(
-                f"--model {self.named}: forward raised {describe_error(error, self.named)}{inside}"
+                f"--model {self.named}: {where} raised {describe_error(error, self.named)}{inside}"
             ) from error
-        finally:
-            self.passings.end()
-        return self._checked(out, passage)
 
     def after(self, *args: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError("a user's module is run as a whole")

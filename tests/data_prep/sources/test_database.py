@@ -348,7 +348,9 @@ def test_numbers_that_no_class_and_no_vector_can_hold(refused, tmp_path):
     content = tables()
     content["churn"]["churned"] = [0.0, 1.0, 1e300, 0.0]
     write_parquet(tmp_path / "shop", content)
-    assert "table churn, column 'churned', row 2 (counted from 0): 1e+300 is not a class" in refused(tmp_path / "shop")
+    assert "table churn, column 'churned', row 2 (counted from 0): the class is 1e+300; classes are whole" in refused(
+        tmp_path / "shop"
+    )
     content = tables()
     content["orders"]["words"] = [[1.0, 2.0], [3.0, -1e300], [0.0, 1.0]]
     write_parquet(tmp_path / "other", content)
