@@ -261,8 +261,7 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
         if types is not None and not typed:
             raise DataError(
                 f"{folder} is a typed graph ({counted(len(types.vertices), 'type')} of vertices, "
-                f"{len(types.relations)} "
-                "relations), which this command does not read yet; give it a plain graph"
+                f"{counted(len(types.relations), 'relation')}), which this command does not read yet; give a plain one"
             )
         of_types = {} if types is None else _type_arrays(file, types, parts)
     of_edges = held_back.file_arrays() if held_back else {}
@@ -295,8 +294,7 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
     for part in range(parts):
         if not dataset.part_path(part).is_file():
             raise DataError(
-                f"{dataset.part_path(part)} is missing: the dataset has {counted(parts, 'part')}; copy it or "
-                "partition again"
+                f"{dataset.part_path(part)} is missing (of {counted(parts, 'part')}); copy it or partition again"
             )
     _check_sizes(dataset)
     return dataset

@@ -183,6 +183,7 @@ class EdgeNames:
         """Take `home` as the owner of the source of each edge of `known`: int64[edges]."""
         self.known, self.counts, self.answers, self._home_of_edge = known, counts, answers, home
         self._ids, owner = known.destinations[destinations], np.repeat(np.arange(len(counts)), counts)
+        # The owner of a destination has its list, and needs no edges beside the id.
         kept = np.ones(len(owner), bool) if homes is None else homes != owner
         self._owner, self._described = owner[kept], destinations[kept]
         self._described_counts = np.bincount(self._owner, minlength=len(counts)).astype(np.int64)
@@ -259,6 +260,7 @@ class EdgeNames:
         """Return the columns of ids, of pairs with their edges, and of edges."""
         known, at = self.known, self._described
         named = np.empty(int(self.edge_bounds[-1]), np.int64)
+        # An empty array would mean: count only.
         if len(named):
             self._found(named)
         pairs = [known.sampled[at], known.degree[at], np.diff(self._pair_indptr)]

@@ -215,6 +215,7 @@ class PartialBlockBuilder:
         if known[0].edge_weight is None:
             return None
         assert self.topology.weight_sum is not None, "weights are held with their sums"
+        # A shard has sums of own vertices alone, counted from its first one.
         rows = self._numbers if vertices is None else vertices - self._numbered_from
         sums = _joined(known, "drawn_weight"), _joined(known, "weight_sum"), self.topology.weight_sum[rows]
         return EdgeWeights(self._on_device(_joined(known, "edge_weight")[kept]), *map(self._on_device, sums))

@@ -30,6 +30,7 @@ def _split(indptr, relation, owner, home, ranks, owners, groups):
     Returns how many were written, the number of groups, and how many parts of any groups are away from the `home` of
     their destination.
     """
+    # `last` remembers the group that a count belongs to: clearing all ranks for each group would take ranks x groups.
     counts, last = np.zeros(ranks, np.int64), np.full(ranks, -1)
     found = count = away = 0
     for i in range(len(indptr) - 1):
@@ -41,6 +42,7 @@ def _split(indptr, relation, owner, home, ranks, owners, groups):
                     last[owner[end]], counts[owner[end]] = begin, 0
                 counts[owner[end]] += 1
                 end += 1
+            # The first edge of each owner speaks for the others: `last` is reset so that the owner counts once.
             for e in range(begin, end):
                 if last[owner[e]] == begin:
                     last[owner[e]] = -1
@@ -133,12 +135,14 @@ class SplitSoftmax:
 
         named: int64[ranks], how many destinations each rank has named here.
         """
+        # Runs are in order of destinations, and those of each requesting rank follow each other.
         bounds = np.searchsorted(runs.destinations[runs.incomplete], destinations + indptr_of(named))
         self.runs = torch.from_numpy(runs.edges).to(ctx.device), torch.from_numpy(runs.incomplete).to(ctx.device)
         self.own, sent = int(bounds[0]), np.diff(bounds)
         mine = np.repeat(np.arange(ctx.ranks), wanted.counts) == ctx.rank
         counts = np.where(np.arange(ctx.ranks) == ctx.rank, 0, wanted.counts)
         here, places = wanted.groups[mine], np.arange(len(runs.incomplete))
+        # Totals go back by the same route reversed: whoever sent a logarithm receives its total.
         there = Route(wanted.total, here, wanted.groups[~mine], counts, sent)
         back = Route(len(places), places[: self.own], places[self.own :], sent, counts)
         zeros = False, False
@@ -154,6 +158,7 @@ class SplitSoftmax:
         """
         own: list[Tensor] = []
         mine, others = logs[: self.own], logs[self.own :]
+        # The gradient of own logarithms is complete first, and waits for that of the others.
         computed = ComputedApart(
             (others, lambda gradient: backward(torch.cat([*own, gradient]))), lambda: (mine, own.append)
         )

@@ -79,14 +79,11 @@ def plan(
 
     Raises ConfigError, and DataError if all are impossible.
     """
-    given = None if ranks is None else parse_ranks(ranks)
+    given = [] if ranks is None else parse_ranks(ranks)
     rates = _rates_of_link(link) if link else {}
     forecaster = _forecaster(config, iterations)
     requested = parse_strategies(strategies, config) if strategies is not None else {}
-    # Ranks that only compute need no part, so with such ranks any number is possible.
-    holding = any(not each.strategy.prepare_ranks for each in requested.values() or [config])
-    possible = [size for size in _RANKS if not holding or size <= forecaster.dataset.parts]
-    sizes = given or possible or [1]
+    sizes = given or _possible_ranks(forecaster.dataset.parts, list(requested.values()) or [config])
 
     # Impossible combinations are skipped with a reason, so that they do not hide the others.
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
@@ -110,18 +107,25 @@ def plan(
         _forecast_all(configs, size, forecaster, machine, found)
     if not found["forecasts"] and not found["roles"]:
         raise DataError(found["left_out"][0])
-    topology = [
-        {"ranks": size, **{kind: forecaster.topology_bytes(config, size, kind) for kind in ("node", SHARDED)}}
-        for size in sizes
-        if size <= forecaster.dataset.parts
-    ]
     return {
         "data": config.data,
         **found,
-        "topology": topology,
+        "topology": [_topology_bytes(config, size, forecaster) for size in sizes if size <= forecaster.dataset.parts],
         "feature_memory": _feature_memory(config, requested.values(), forecaster, sizes),
         "memory_split": _memory_split(config, forecaster, sizes),
     }
+
+
+def _possible_ranks(parts: int, configs: Sequence[Config]) -> list[int]:
+    """Return the numbers of ranks to forecast `configs` on where none are given."""
+    # Ranks that only compute need no part, so with such ranks any number is possible.
+    holding = any(not each.strategy.prepare_ranks for each in configs)
+    return [size for size in _RANKS if not holding or size <= parts] or [1]
+
+
+def _topology_bytes(config: Config, ranks: int, forecaster: Forecaster) -> dict[str, Any]:
+    """Return bytes of the topology by rank, with a copy per node and sharded."""
+    return {"ranks": ranks, **{kind: forecaster.topology_bytes(config, ranks, kind) for kind in ("node", SHARDED)}}
 
 
 def _forecast_all(
