@@ -292,10 +292,8 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
 
     # The part files.
     for part in range(parts):
-        if not dataset.part_path(part).is_file():
-            raise DataError(
-                f"{dataset.part_path(part)} is missing (of {counted(parts, 'part')}); copy it or partition again"
-            )
+        if not (place := dataset.part_path(part)).is_file():
+            raise DataError(f"{place} is missing: the dataset has {counted(parts, 'part')}; copy it or partition again")
     _check_sizes(dataset)
     return dataset
 

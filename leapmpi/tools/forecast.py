@@ -68,10 +68,9 @@ def plan(
     Returns a dict of
     - "forecasts": one row of figures each,
     - "roles": the same for strategies with preparing ranks,
-    - "left_out": a sentence for each impossible one,
-    - "too_large": a sentence for each that exceeds --memory-limit,
+    - "left_out", "too_large": a sentence for each that is impossible, or exceeds --memory-limit,
     - "auto": the choice of `--strategy auto` on each number of ranks,
-    - "rates": rates of the machine on each number of ranks, and on how many nodes they were measured (0: documented),
+    - "rates": rates of the machine by number of ranks, and on how many nodes they were measured (0: documented),
     - "topology": its bytes by rank, with a copy per node and sharded,
     - "feature_memory": bytes of rows by rank, in memory and in files, with --feature-memory,
     - "memory_split": bytes that an iteration reads from files, with --feature-memory and --topology-memory on one node,
@@ -79,11 +78,10 @@ def plan(
 
     Raises ConfigError, and DataError if all are impossible.
     """
-    given = [] if ranks is None else parse_ranks(ranks)
-    rates = _rates_of_link(link) if link else {}
-    forecaster = _forecaster(config, iterations)
+    rates, forecaster = _rates_of_link(link) if link else {}, _forecaster(config, iterations)
     requested = parse_strategies(strategies, config) if strategies is not None else {}
-    sizes = given or _possible_ranks(forecaster.dataset.parts, list(requested.values()) or [config])
+    possible = _possible_ranks(forecaster.dataset.parts, list(requested.values()) or [config])
+    sizes = possible if ranks is None else parse_ranks(ranks)
 
     # Impossible combinations are skipped with a reason, so that they do not hide the others.
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
