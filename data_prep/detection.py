@@ -9,7 +9,7 @@ from data_prep.formats.conversion_lines import describe
 from data_prep.formats.edge_text import edge_stream, first_line
 from data_prep.formats.numeric_text import is_text_table
 from data_prep.formats.tables import SUFFIXES
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.registry import Registry
 
 SOURCES = Registry("format", "data_prep.sources", Source)
@@ -69,7 +69,8 @@ def _within(path: Path, source: Source) -> Path:
         files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and source.can_read(entry)]
         if len(files) != 1:
             raise DataError(
-                f"{path} is a folder with {len(files)} files of that format; name one file ({source.summary})"
+                f"{path} is a folder with {counted(len(files), 'file')} of that format; name one file "
+                f"({source.summary})"
             )
         return files[0]
     return path

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from leapmpi.config.setting import parse_size
-from leapmpi.errors import ConfigError, ResourceError
+from leapmpi.errors import ConfigError, ResourceError, counted
 from leapmpi.system.atomic_files import explain, is_full, remove_abandoned, temporary_folder
 from leapmpi.system.memory import available_bytes
 from leapmpi.system.stage_files import StageFiles, Stored
@@ -146,7 +146,7 @@ class Workspace:
             self._taken = size + sum(file.stat().st_size for file in self.folder.rglob("*") if file.is_file())
             if self._taken > self.disk:
                 raise ResourceError(
-                    f"{what} takes {size:,} bytes in {self.folder.parent}, with all other temporary files "
+                    f"{what} takes {counted(size, 'byte')} in {self.folder.parent}, with all other temporary files "
                     f"{self._taken:,}, but they may take {self.disk:,} (--max-disk, or what is free); allow more, or "
                     "write elsewhere"
                 )

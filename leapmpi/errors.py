@@ -90,3 +90,22 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def one_line(text: object) -> str:
     """Put `text` on one line, for a log or a terminal."""
     return " ".join(str(text).split())
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a number of things: '1 rank', '3,000 vertices', '2 classes'."""
+    return f"{number:,} {noun if number == 1 else plural(noun)}"
+
+
+def there_are(number: int, noun: str) -> str:
+    """Format that so many things exist: 'there is 1 weight', 'there are 3 weights'."""
+    return f"there {'is' if number == 1 else 'are'} {counted(number, noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return the plural of `noun`: 'ranks', 'vertices', 'classes', 'entries'."""
+    if noun.endswith("vertex"):
+        return f"{noun[:-2]}ices"
+    if noun.endswith("y"):
+        return f"{noun[:-1]}ies"
+    return noun + ("es" if noun.endswith(("s", "ch", "x")) else "s")

@@ -26,7 +26,7 @@ from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
 from leapmpi.dataset.sparse_features import SparseFeatures
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 
 # Longer attributes would be truncated, and a truncated list is not JSON.
 _LONGEST_CLASS_NAMES = 4000 // 4
@@ -93,7 +93,9 @@ def make_graph(
     """
     steps = steps or Steps(silent=True)
     if not callable(raw.vertices) and raw.vertices < 1:
-        raise DataError(f"{where} has no vertices" if raw.vertices == 0 else f"{where} states {raw.vertices} vertices")
+        raise DataError(
+            f"{where} has no vertices" if raw.vertices == 0 else f"{where} states {counted(raw.vertices, 'vertex')}"
+        )
     # Edges first: they decide how many vertices there are, where the source does not state it.
     with steps.step("sort edges") as progress:
         adjacency, counts, edge_classes = _adjacency(raw, options, workspace, progress)
@@ -168,7 +170,9 @@ def labels_and_codes(
     """
     known = options.classes or source.classes
     if known is not None and (known < 1 or far_too_many(known, vertices)):
-        raise DataError(f"{where}: {known:,} classes are stated, but there are only {vertices:,} vertices")
+        raise DataError(
+            f"{where}: {counted(known, 'class')} are stated, but the graph has only {counted(vertices, 'vertex')}"
+        )
     labels = None if source.labels is None else make_labels(source.labels, vertices, known, where, options.task)
     codes, notes = _given_codes(source.splits, vertices, options.splits, labels, where), labels.notes if labels else []
     if keep is not None:

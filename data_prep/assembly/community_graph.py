@@ -22,7 +22,7 @@ from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph
 from data_prep.workspace import Workspace, require
 from leapmpi.dataset.hdf5.names import index_dtype
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import in_order
@@ -150,7 +150,8 @@ def _distinct_edges(
             break
     if len(keys) < spec.edges:
         raise DataError(
-            f"{spec.edges:,} distinct edges do not fit this graph ({len(keys):,} were placed): use fewer edges, "
+            f"{counted(spec.edges, 'distinct edge')} do not fit this graph ({len(keys):,} were placed): use fewer "
+            "edges, "
             "more vertices, fewer communities or more mixing"
         )
 

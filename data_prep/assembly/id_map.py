@@ -10,7 +10,7 @@ import numpy as np
 from data_prep.edges.edge_keys import distinct
 from data_prep.workspace import Workspace, gibibytes
 from leapmpi.dataset.topology import places_among
-from leapmpi.errors import DataError, ResourceError
+from leapmpi.errors import DataError, ResourceError, counted
 
 Ids = Sequence[str] | np.ndarray
 Place = Callable[[int], str]
@@ -113,7 +113,8 @@ class TextNumbering:
         need = len(number) * BYTES_PER_TEXT
         if self._capacity is not None and need > self._capacity:
             raise ResourceError(
-                f"{place(len(ids) - 1)}: {len(number):,} vertices up to here, whose ids are held as texts, need "
+                f"{place(len(ids) - 1)}: {counted(len(number), 'vertex')} up to here, whose ids are held as texts, "
+                "need "
                 f"{gibibytes(need)} of memory, but may use {gibibytes(self._capacity)} (--max-mem); allow more, or "
                 "number the vertices before and import the edges as --format snap or edge-list"
             )

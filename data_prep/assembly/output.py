@@ -22,7 +22,7 @@ from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.hdf5.names import EDGE_LABELS, RELATION, RELATION_LIST, VERTEX_TYPE_LIST
 from leapmpi.dataset.hdf5.row_blocks import row_blocks
 from leapmpi.dataset.sparse_features import SparseFeatures
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.atomic_files import check_place
 
 
@@ -177,7 +177,7 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
             how += f", from {origin}"
         if isinstance(graph.features, SparseFeatures):
             share = len(graph.features.indices) / (len(graph.features) * graph.feature_dim)
-            how += f", stored sparse: {len(graph.features.indices):,} entries, {share:.2%}"
+            how += f", stored sparse: {counted(len(graph.features.indices), 'entry')}, {share:.2%}"
         rows = [("features", graph.feature_dim, how)]
 
     if graph.labels is None:
@@ -185,7 +185,7 @@ def _vertex_rows(graph: Graph) -> list[tuple[str, int, str]]:
     else:
         kind = "multi-label, " if graph.multilabel else ""
         noun = "targets" if graph.regression else "classes"
-        rows.append((noun, graph.classes, f"{kind}{_unlabelled(graph):,} vertices unlabelled"))
+        rows.append((noun, graph.classes, f"{kind}{counted(_unlabelled(graph), 'vertex')} unlabelled"))
 
     # Splits.
     if graph.split is None:

@@ -12,7 +12,7 @@ from data_prep.assembly.vertex_data import labelled
 from data_prep.edges.raw_graph import SPLIT_NAMES, whole_numbers
 from data_prep.formats.array_files import read_ids
 from leapmpi.dataset.hdf5.names import NO_SPLIT, TEST, TRAIN, VAL
-from leapmpi.errors import ConfigError, DataError, nearest
+from leapmpi.errors import ConfigError, DataError, counted, nearest
 
 _CODES = dict(zip(SPLIT_NAMES, (TRAIN, VAL, TEST), strict=True))
 _RULES = ("source", "random", "per-class")
@@ -117,7 +117,8 @@ def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | 
         if len(taken):
             other = SPLIT_NAMES[codes[taken[0]] - 1]
             raise DataError(
-                f"{where}: the {other} and {name} splits overlap in {len(taken):,} vertices, e.g. vertex {taken[0]}"
+                f"{where}: the {other} and {name} splits overlap in {counted(len(taken), 'vertex')}, e.g. vertex "
+                f"{taken[0]}"
             )
         codes[ids] = _CODES[name]
 
@@ -128,7 +129,7 @@ def codes_of(splits: dict[str, np.ndarray], vertices: int, labels: np.ndarray | 
             name = SPLIT_NAMES[codes[unlabelled[0]] - 1]
             raise DataError(
                 f"{where}: vertex {unlabelled[0]} is in the {name} split but has no label "
-                f"({len(unlabelled):,} such vertices); take unlabelled vertices out of the splits"
+                f"({counted(len(unlabelled), 'such vertex')}); take unlabelled vertices out of the splits"
             )
     return codes
 
@@ -139,7 +140,9 @@ def _ids(members: np.ndarray, vertices: int, name: str, where: str) -> np.ndarra
         raise DataError(f"{where}: the {name} split must be a list of ids or a mask, but its shape is {members.shape}")
     if members.dtype == bool:
         if len(members) != vertices:
-            raise DataError(f"{where}: the {name} mask has {len(members):,} entries for {vertices:,} vertices")
+            raise DataError(
+                f"{where}: the {name} mask has {counted(len(members), 'entry')} for {counted(vertices, 'vertex')}"
+            )
         members = np.flatnonzero(members)
     if len(members) == 0:
         raise DataError(f"{where}: the {name} split is empty; leave it out to go without")
@@ -173,7 +176,9 @@ def draw(rule: SplitRule, labels: np.ndarray | None, classes: int, seed: int) ->
         ends = np.rint(np.cumsum(rule.numbers) * len(order)).astype(np.int64)
         for name, share, start, stop in zip(SPLIT_NAMES, rule.numbers, [0, *ends[:-1]], ends, strict=True):
             if share > 0 and stop <= start:
-                raise DataError(f"--splits {rule.text}: {len(order)} labelled vertices leave the {name} split empty")
+                raise DataError(
+                    f"--splits {rule.text}: with {counted(len(order), 'labelled vertex')} the {name} split is empty"
+                )
             codes[order[start:stop]] = _CODES[name]
         return codes
     if labels.ndim == 2:
@@ -191,7 +196,7 @@ def _draw_per_class(rule: SplitRule, order: np.ndarray, labels: np.ndarray, clas
         members = order[labels[order] == label]
         if 0 < len(members) < train + val:
             raise DataError(
-                f"--splits {rule.text}: class {label} has {len(members)} labelled vertices, "
+                f"--splits {rule.text}: class {label} has {counted(len(members), 'labelled vertex')}, "
                 f"fewer than {train} + {val}; use fewer per class"
             )
         codes[members[:train]] = TRAIN

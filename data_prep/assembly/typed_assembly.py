@@ -25,7 +25,7 @@ from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.graph_types import GraphTypes, VertexType, relation_dtype
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.typed_rows import TypedRows
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 from leapmpi.system.jit import compiled
 
 _KEYS_AT_ONCE = 1 << 22
@@ -46,7 +46,7 @@ def make_typed_graph(
     _refuse(options, where)
     for name, each in raw.vertices.items():
         if each.count < 0:
-            raise DataError(f"{where}: type {name} states {each.count} vertices")
+            raise DataError(f"{where}: type {name} states {counted(each.count, 'vertex')}")
     edges = TypedEdges(raw, reverse=options.add_reverse, carried=options.edge_data == "keep")
     if edges.vertices < 1:
         raise DataError(f"{where} has no vertices")
@@ -201,7 +201,9 @@ def _sorted(
 def _check_number(vertices: int, edges: int, where: str) -> None:
     """Raise DataError where so few edges make a stated number of vertices unlikely."""
     if far_too_many(vertices, edges):
-        raise DataError(f"{where}: {vertices:,} vertices are stated, but there are only {edges:,} edges")
+        raise DataError(
+            f"{where}: {counted(vertices, 'vertex')} are stated, but the graph has only {counted(edges, 'edge')}"
+        )
 
 
 def _edges_from(keyed: Adjacency, first: int) -> int:

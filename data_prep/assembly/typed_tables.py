@@ -18,7 +18,7 @@ from data_prep.edges.raw_graph import SPLIT_NAMES, ReadOptions
 from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.chosen_columns import ChosenColumns
 from data_prep.formats.columns import EdgeColumns, TableColumns, labels_in
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 _SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
@@ -112,7 +112,7 @@ def _vertices(name: str, tables: Sequence[VertexTable], options: ReadOptions) ->
         rows, ids = _held(table, found, options)
         if found.count not in (-1, rows):
             raise DataError(
-                f"{table.where}: its files have {rows:,} rows, but those of type {name} before {found.count:,}"
+                f"{table.where}: its files have {counted(rows, 'row')}, but those of type {name} before {found.count:,}"
             )
         found.count = rows
         numbering = numbering or ids

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from data_prep.assembly.feature_rows import FeatureRows
-from data_prep.edges.edge_records import narrowed
+from data_prep.edges.edge_records import whole_values
 from data_prep.edges.raw_graph import SparseRows
 from leapmpi.dataset.hdf5.names import MULTI_LABEL, REGRESSION
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted, there_are
 
 _LABELS_AT_ONCE = 1 << 20
 
@@ -36,7 +36,9 @@ def make_features(raw: np.ndarray | SparseRows, vertices: int, dtype: str, norma
     if len(raw.shape) != 2:
         raise DataError(f"{where}: features must be [vertices, features], but their shape is {tuple(raw.shape)}")
     if raw.shape[0] != vertices:
-        raise DataError(f"{where}: features have {raw.shape[0]:,} rows, but the graph has {vertices:,} vertices")
+        raise DataError(
+            f"{where}: features have {counted(raw.shape[0], 'row')}, but the graph has {counted(vertices, 'vertex')}"
+        )
     if raw.shape[1] == 0:
         raise DataError(f"{where}: features have no columns; leave them out, or give some by --features")
     kind = (raw.data if isinstance(raw, SparseRows) else raw).dtype
@@ -58,7 +60,7 @@ def make_labels(raw: np.ndarray, vertices: int, classes: int | None, where: str,
     if raw.ndim not in (1, 2) or raw.dtype.kind not in "biuf":
         raise DataError(f"{where}: labels must be numbers [n] or [n, classes], not {raw.dtype} of shape {raw.shape}")
     if len(raw) != vertices:
-        raise DataError(f"{where}: there are {len(raw):,} labels, but the graph has {vertices:,} vertices")
+        raise DataError(f"{where}: {there_are(len(raw), 'label')}, but the graph has {counted(vertices, 'vertex')}")
     # Targets: as stated, or where floats can be nothing else.
     if task == REGRESSION:
         return _targets(raw, [], where)
@@ -142,13 +144,8 @@ def _whole(labels: np.ndarray, first: int, where: str) -> np.ndarray:
     """Return `labels` [k] of the vertices from `first` on as int64, -1 where they are NaN."""
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
-    found, lost = narrowed(labels, np.dtype(np.int64))
-    if lost >= 0:
-        raise DataError(
-            f"{where}: the label of vertex {first + lost} is {labels[lost]}; classes are whole numbers from 0 on, "
-            "and --task regression takes other numbers"
-        )
-    return found
+    wanted = "classes are whole numbers from 0 on, and --task regression takes other numbers"
+    return whole_values(labels, lambda row: f"{where}: the label of vertex {first + row}", wanted)
 
 
 def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
@@ -157,16 +154,10 @@ def make_times(raw: np.ndarray, vertices: int, where: str) -> np.ndarray:
     if raw.shape not in ((vertices,), (vertices, 1)) or raw.dtype.kind not in "iuf":
         raise DataError(
             f"{where}: times of vertices are {raw.dtype} of shape {raw.shape}; expected a whole number for each of "
-            f"{vertices:,} vertices"
+            f"{counted(vertices, 'vertex')}"
         )
-    times = raw.reshape(-1)
-    whole, lost = narrowed(times, np.dtype(np.int64))
-    if lost >= 0:
-        raise DataError(
-            f"{where}: the time of vertex {lost} (counted from 0) is {times[lost]}; times of vertices are whole "
-            "numbers of 64 bits"
-        )
-    return whole
+    wanted = "times of vertices are whole numbers of 64 bits"
+    return whole_values(raw.reshape(-1), lambda row: f"{where}: the time of vertex {row} (counted from 0)", wanted)
 
 
 def labelled(labels: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from data_prep.assembly.id_map import BYTES_PER_TEXT
 from data_prep.edges.edge_records import narrowed
 from data_prep.formats.columns import Table, TableColumns, numbers_in
 from data_prep.workspace import Workspace, require
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 _BYTES_PER_REPEATED_TEXT = 32
 
@@ -86,7 +86,7 @@ def read_features(
         for name, block, width in zip(numeric, blocks, widths, strict=True):
             if block.shape[1] != width:
                 raise DataError(
-                    f"{batch.place(0)}: lists in column {name!r} have {block.shape[1]} numbers, not {width}"
+                    f"{batch.place(0)}: lists in column {name!r} have {counted(block.shape[1], 'number')}, not {width}"
                 )
         np.concatenate(blocks, axis=1, out=features[batch.first_row : batch.first_row + batch.rows])
     return features, texts, unread

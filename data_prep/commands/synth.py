@@ -8,7 +8,7 @@ from pathlib import Path
 from data_prep.commands.import_graph import FEATURE_DTYPE, add_workers
 from leapmpi.config.parser import number_between
 from leapmpi.dataset.hdf5.names import FEATURE_DTYPES
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 
 HELP = "make a random graph with communities, heavy-tailed degrees and learnable features"
 
@@ -93,7 +93,10 @@ def _communities(arguments: argparse.Namespace) -> int:
     """Return the number of communities, checked against the other sizes."""
     pairs = arguments.vertices * (arguments.vertices - 1) // 2
     if arguments.edges > pairs:
-        raise ConfigError(f"--edges {arguments.edges}: {arguments.vertices} vertices have only {pairs:,} pairs")
+        raise ConfigError(
+            f"--edges {arguments.edges}: a graph of {counted(arguments.vertices, 'vertex')} has only "
+            f"{counted(pairs, 'pair')}"
+        )
     if arguments.classes > arguments.vertices:
         raise ConfigError(f"--classes {arguments.classes}: more classes than vertices ({arguments.vertices})")
     if arguments.communities is None:

@@ -12,7 +12,7 @@ from pyarrow import compute, types
 from data_prep.database.column_values import NEVER, is_list, is_text, numbers_in, plain, texts_in, words_in
 from data_prep.database.table_rows import TableRows
 from data_prep.database.table_schema import LabelColumns
-from data_prep.edges.edge_records import narrowed
+from data_prep.edges.edge_records import whole_values
 from data_prep.edges.raw_graph import SPLIT_NAMES
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import MULTI_CLASS, MULTI_LABEL, REGRESSION
@@ -108,13 +108,12 @@ def _numbers(rows: TableRows, label: LabelColumns, workspace: Workspace) -> np.n
     known = ~np.isnan(out[:, 0])
     if label.kind != MULTI_CLASS and not (out[known, 0] == np.floor(out[known, 0])).all():
         return out
-    classes, lost = narrowed(np.where(known, out[:, 0], -1), np.dtype(np.int64))
-    if lost >= 0:
-        raise DataError(
-            f"{rows.name_of(label.columns[0])}, row {lost} (counted from 0): {out[lost, 0]} is not a class, a whole "
-            "number from 0 on"
-        )
-    return classes
+    place = f"{rows.name_of(label.columns[0])}, row"
+    return whole_values(
+        np.where(known, out[:, 0], -1),
+        lambda row: f"{place} {row} (counted from 0): the class",
+        "classes are whole numbers from 0 on",
+    )
 
 
 def splits_of(

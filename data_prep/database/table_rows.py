@@ -17,7 +17,7 @@ from data_prep.edges.edge_stream import EdgeStream
 from data_prep.formats.arrow_tables import ArrowTable, open_arrow_table
 from data_prep.formats.chosen_columns import matching_files
 from data_prep.workspace import Workspace
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 DANGLING, DUPLICATE, NO_TIME = "dangling", "duplicate", "no-time"
 FAULTS = (DANGLING, DUPLICATE, NO_TIME)
@@ -148,7 +148,8 @@ class TableRows:
         }
         if fault in refused:
             raise DataError(
-                f"table {self.schema.name}: {count:,} rows with this fault: {words[fault]}; the first is row {row} "
+                f"table {self.schema.name}: {counted(count, 'row')} with this fault: {words[fault]}; the first is row "
+                f"{row} "
                 f"(counted from 0); mend them, or, with import, leave {fault} out of --refuse"
             )
         self.counts.append(f"{count:,} with {words[fault]}" if fault != DANGLING else f"{count:,} whose {words[fault]}")
@@ -207,6 +208,6 @@ def _vectors(name: str, source: Path | None, rows: TableRows, column: str) -> np
     if found.ndim != 2 or len(found) != rows.rows or found.dtype.kind not in "iuf" or not found.shape[1]:
         raise DataError(
             f"{column}: {path} holds {found.dtype} of shape {list(found.shape)}; expected a row of numbers for each of "
-            f"the table's {rows.rows:,} rows, in their order"
+            f"the table's {counted(rows.rows, 'row')}, in their order"
         )
     return found

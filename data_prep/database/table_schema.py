@@ -30,7 +30,7 @@ from typing import Any
 
 from data_prep.formats.toml_sections import checked_section, column_of, columns_of, read_toml, sections_of
 from leapmpi.dataset.hdf5.names import LABEL_KINDS
-from leapmpi.errors import DataError, nearest
+from leapmpi.errors import DataError, counted, nearest
 
 TABLES, TASKS = "tables", "tasks"
 TARGET = "target"
@@ -250,4 +250,6 @@ def _check_keys(table: TableSchema, tables: dict[str, TableSchema]) -> None:
             raise DataError(f"{where} names the table {key.table!r}; {nearest(key.table, known)}")
         if len(other.primary_key) != len(key.columns):
             key_of = f"{len(other.primary_key)} columns" if other.primary_key else "none"
-            raise DataError(f"{where} has {len(key.columns)} columns, the primary key of {key.table} has {key_of}")
+            raise DataError(
+                f"{where} has {counted(len(key.columns), 'column')}, the primary key of {key.table} has {key_of}"
+            )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.user_code import describe_error, load_named
-from leapmpi.errors import ConfigError, DataError, Interrupted
+from leapmpi.errors import ConfigError, DataError, Interrupted, counted
 
 _AT_ONCE = 4096
 """Texts that a function gets in one call, at most."""
@@ -40,7 +40,7 @@ def vectors_of(function: str, texts: list[str], name: str, width: int | None = N
             raise
         except Exception as error:
             raise DataError(f"{name}: {function} failed: {describe_error(error, function)}") from error
-        wanted = f"{len(some)} rows of {'equally many' if width is None else width} numbers"
+        wanted = f"{counted(len(some), 'row')} of {'equally many' if width is None else width} numbers"
         if rows.ndim != 2 or len(rows) != len(some) or not rows.shape[1] or rows.shape[1] != (width or rows.shape[1]):
             raise DataError(f"{name}: {function} returned an array of shape {rows.shape}; expected {wanted}")
         if rows.dtype.kind not in "fiub" or not np.isfinite(rows).all():

@@ -20,7 +20,7 @@ from data_prep.progress import SILENT, Progress
 from data_prep.workspace import Workspace
 from leapmpi.dataset.edge_data import EdgeData
 from leapmpi.dataset.hdf5.row_blocks import row_groups
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.jit import compiled
 
 _MOST_BUCKETS = 256
@@ -124,7 +124,9 @@ class EdgePlacer:
     def add(self, edges: np.ndarray, carried: np.ndarray) -> None:
         """Take `edges` [2, k], valid sources and destinations, and the records [k]. Raises DataError for bad values."""
         if len(carried) != edges.shape[1]:
-            raise DataError(f"{self._name}: {edges.shape[1]:,} edges, but {len(carried):,} records of edge data")
+            raise DataError(
+                f"{self._name}: {counted(edges.shape[1], 'edge')}, but {counted(len(carried), 'record')} of edge data"
+            )
         self._check(carried)
         self._read += len(carried)
         kept = edges[0] != edges[1]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 Chunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 """Edges, integers [2, k], or these and their records, structured [k]."""
@@ -83,7 +83,9 @@ class EdgeArrays:
         """Raise DataError unless there is a row for each of `edges` edges."""
         for field, array in self.arrays.items():
             if len(array) != edges:
-                raise DataError(f"{self.name}: {field} of edges have {len(array):,} rows, for {edges:,} edges")
+                raise DataError(
+                    f"{self.name}: {field} of edges have {counted(len(array), 'row')}, for {counted(edges, 'edge')}"
+                )
 
     def records(self, start: int, stop: int) -> np.ndarray:
         """Return the records of the edges start ... stop - 1."""
@@ -109,6 +111,17 @@ def narrowed(values: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, int]:
         else:
             lost = (found < 0) & (values > 0)
     return found, int(np.argmax(lost)) if lost.any() else -1
+
+
+def whole_values(values: np.ndarray, name: Callable[[int], str], wanted: str) -> np.ndarray:
+    """Return `values` [n] as int64; `name` names that of a row.
+
+    Raises DataError, saying what is `wanted`, for a value that is not whole or takes more than 64 bits.
+    """
+    found, lost = narrowed(values, np.dtype(np.int64))
+    if lost >= 0:
+        raise DataError(f"{name(lost)} is {values[lost]}; {wanted}")
+    return found
 
 
 def fill(records: np.ndarray, field: str, values: np.ndarray, place: Callable[[int, str], str]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from data_prep.edges.edge_records import EdgeArrays, narrowed
 from data_prep.edges.edge_stream import CountVertices, Edges, EdgeStream
 from data_prep.workspace import Workspace
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.registry import Member
 
 SPLIT_NAMES = ("train", "val", "test")
@@ -134,7 +134,7 @@ class SparseRows:
         """Return self. Raises DataError, naming the matrix `name`, when the arrays contradict each other."""
         check_compressed(self.indptr, len(self.indices), self.shape[0], name)
         if len(self.data) != len(self.indices):
-            raise DataError(f"{name}: {len(self.indices):,} column indices but {len(self.data):,} values")
+            raise DataError(f"{name}: {len(self.indices):,} column indices but {counted(len(self.data), 'value')}")
         bad = (self.indices < 0) | (self.indices >= self.shape[1])
         if bad.any():
             entry = int(np.argmax(bad))
@@ -247,8 +247,9 @@ def believable(vertices: int, edges: int, name: str) -> int:
     """
     if far_too_many(vertices, edges):
         raise DataError(
-            f"{name}: there are only {edges:,} edges, but {vertices:,} vertices by the largest id or a stated number; "
-            "state their number by --vertices if that is meant"
+            f"{name}: the graph has only {counted(edges, 'edge')}, but {counted(vertices, 'vertex')} by the largest "
+            "id or "
+            "a stated number; state their number by --vertices if that is meant"
         )
     return vertices
 
@@ -282,14 +283,16 @@ def marked_edges(edges: Edges, mask: np.ndarray, name: str) -> np.ndarray:
     if isinstance(edges, EdgeStream):
         raise DataError(f"{name}: masks of edges need edge_index or edges, not rows of a matrix")
     if mask.shape != edges.shape[1:]:
-        raise DataError(f"{name} has shape {mask.shape}, for {edges.shape[1]:,} edges")
+        raise DataError(f"{name} has shape {mask.shape}, for {counted(edges.shape[1], 'edge')}")
     return np.asarray(edges[:, mask.astype(bool)])
 
 
 def check_compressed(indptr: np.ndarray, entries: int, rows: int, name: str) -> None:
     """Raise DataError unless `indptr` cuts `entries` entries into `rows` rows."""
     if indptr.shape != (rows + 1,):
-        raise DataError(f"{name}: indptr has shape {indptr.shape}, but {rows:,} rows need {rows + 1:,} entries")
+        raise DataError(
+            f"{name}: indptr has shape {indptr.shape}, but for {counted(rows, 'row')} it has {rows + 1:,} entries"
+        )
     if indptr[0] != 0 or indptr[-1] != entries:
         raise DataError(f"{name}: indptr runs from {indptr[0]} to {indptr[-1]}, but there are {entries:,} indices")
     falls = np.flatnonzero(np.diff(indptr) < 0)

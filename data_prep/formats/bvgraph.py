@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.dataset.hdf5.names import index_dtype
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.jit import compiled
 
 UNARY, GAMMA, DELTA, ZETA, GOLOMB, NIBBLE = range(6)
@@ -260,7 +260,10 @@ def decode(data: np.ndarray, form: BVFormat, name: str) -> Iterator[np.ndarray]:
     """
     # A record has at least one bit.
     if form.vertices > 8 * len(data):
-        raise DataError(f"{name}: {form.vertices:,} vertices are stated, but {len(data):,} bytes cannot hold as many")
+        raise DataError(
+            f"{name}: {counted(form.vertices, 'vertex')} are stated, but {counted(len(data), 'byte')} cannot hold as "
+            "many"
+        )
     codes = np.array([form.outdegrees, form.references, form.block_counts, form.blocks, form.residuals], np.int64)
     sizes = (form.zeta, form.window, form.shortest_interval)
     indptr = np.zeros(form.vertices + 1, np.int64)

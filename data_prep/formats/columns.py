@@ -17,7 +17,7 @@ from data_prep.edges.edge_records import fill, record_type
 from data_prep.formats.integer_lines import COMMENT, scanned
 from data_prep.formats.numeric_text import Layout, parsed
 from leapmpi.dataset.hdf5.names import REGRESSION
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 
 _UNKNOWN = ("", "nan", "none", "null")
 
@@ -294,7 +294,9 @@ def _given_roles(names: Sequence[str], given: str | None, where: str) -> dict[st
             raise ConfigError(f"--edge-columns {given}: {role!r} is none of {', '.join(_ROLES)}")
         # Roles without names apply in the order of the columns.
         if not equals and number >= len(names):
-            raise ConfigError(f"--edge-columns {given}: edges of {where} have {len(names)} columns besides their ends")
+            raise ConfigError(
+                f"--edge-columns {given}: edges of {where} have {counted(len(names), 'column')} besides their ends"
+            )
         name = name if equals else names[number]
         if name not in names:
             shown = ", ".join(names) or "none"

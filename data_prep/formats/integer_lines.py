@@ -15,7 +15,7 @@ from typing import BinaryIO
 import numpy as np
 
 from data_prep.formats.numeric_text import open_bytes
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import in_order
 
@@ -236,7 +236,8 @@ def read_pairs(
         if wrong.any():
             line = int(np.argmax(wrong))
             raise DataError(
-                f"{path}, line {block.first_line + line}: {block.lengths[line]} fields; expected {kind} per line"
+                f"{path}, line {block.first_line + line}: {counted(block.lengths[line], 'field')}; expected {kind} "
+                "per line"
             )
         filled = np.flatnonzero(block.lengths > 0)
         yield block.values.reshape(-1, 2), block.first_line + filled, block

@@ -16,7 +16,7 @@ import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows
 from data_prep.workspace import Workspace, require_whole
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 _HEADER_BYTES = 128
 _LARGEST_RATIO = 1100
@@ -81,11 +81,11 @@ class _Elements:
         if kind >> 16:  # a short element: size, type and data in 8 bytes
             kind, size, start = kind & 0xFFFF, kind >> 16, self.position + 4
             if size > 4:
-                raise self.fault(f"a short element of {size} bytes")
+                raise self.fault(f"a short element of {counted(size, 'byte')}")
 
         # Never beyond the end; then to the next multiple of 8 bytes.
         if size > len(self.data) - start:
-            raise self.fault(f"an element of {size:,} bytes, but {len(self.data) - start:,} are left")
+            raise self.fault(f"an element of {counted(size, 'byte')}, but {len(self.data) - start:,} are left")
         self.position = start + size
         if padded and self.position % 8:
             self.position += 8 - self.position % 8
@@ -141,13 +141,13 @@ def _unpacked(
         kind, size = (int(word) for word in np.frombuffer(tag, f"{order}u4"))
         # A small file may claim any size: no memory is taken that its bytes cannot fill.
         if size > _LARGEST_RATIO * len(data):
-            raise ValueError(f"{size:,} bytes cannot be compressed to {len(data):,}")
+            raise ValueError(f"{counted(size, 'byte')} cannot be compressed to {len(data):,}")
         require_whole(place, held + size, _TIMES_UNPACKED, workspace)
         content = unpacker.decompress(unpacker.unconsumed_tail, size) if size else b""
     except (zlib.error, ValueError) as error:
         raise DataError(f"{place}: a compressed element is damaged ({error})") from error
     if len(content) != size:
-        raise DataError(f"{place}: a compressed element ends after {len(content):,} of {size:,} bytes")
+        raise DataError(f"{place}: a compressed element ends after {len(content):,} of {counted(size, 'byte')}")
     return kind, memoryview(content)
 
 
@@ -169,7 +169,7 @@ def _variable(elements: _Elements) -> tuple[str, Variable]:
         return name, _CLASS_NAMES.get(kind, f"class {kind}")
     values = _values(elements, name, bool(int(flags[0]) & _COMPLEX))
     if math.prod(sizes) != len(values):
-        raise elements.fault(f"variable {name!r} of shape {sizes} has {len(values):,} values")
+        raise elements.fault(f"variable {name!r} of shape {sizes} has {counted(len(values), 'value')}")
     return name, values.reshape(sizes, order="F")
 
 
@@ -194,5 +194,5 @@ def _sparse(elements: _Elements, shape: tuple[int, ...], name: str, complex_part
         raise elements.fault(f"the columns of the sparse variable {name!r} do not fit its entries")
     row, data = row[: indptr[-1]], data[: indptr[-1]]
     if len(row) and not 0 <= row.min() <= row.max() < shape[0]:
-        raise elements.fault(f"the sparse variable {name!r} has an entry outside its {shape[0]:,} rows")
+        raise elements.fault(f"the sparse variable {name!r} has an entry outside its {counted(shape[0], 'row')}")
     return SparseColumns(shape, indptr, row, data)

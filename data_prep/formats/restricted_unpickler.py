@@ -19,7 +19,7 @@ from typing import BinaryIO
 import numpy as np
 
 from data_prep.edges.raw_graph import SparseRows
-from leapmpi.errors import DataError, ResourceError
+from leapmpi.errors import DataError, ResourceError, counted
 
 _TYPE = re.compile(r"[<>=|]?([biufc]\d{1,2}|[SU]\d{1,9}|O8?|\?)")
 """Types of numbers, texts and objects, as numpy's pickles name them."""
@@ -132,7 +132,7 @@ def _array(content: object, dtype: object, shape: object, order: str) -> np.ndar
     else:
         raise ValueError(f"an array of type {kind} made of {type(content).__name__}")
     if math.prod(shape) != len(flat):
-        raise ValueError(f"an array of shape {shape} with {len(flat):,} values")
+        raise ValueError(f"an array of shape {shape} with {counted(len(flat), 'value')}")
     return flat.reshape(shape, order=order)
 
 

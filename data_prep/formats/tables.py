@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.formats import columns
 from data_prep.formats.columns import Table, TableColumns
 from data_prep.formats.numeric_text import DELIMITERS, open_text
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 
 SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet")
 
@@ -101,7 +101,8 @@ class CsvTable:
                     width = width or len(row)
                     if len(row) != width:
                         raise DataError(
-                            f"{self.path}, line {reader.line_num}: {len(row)} fields, but the first line has {width}"
+                            f"{self.path}, line {reader.line_num}: {counted(len(row), 'field')}, but the first line "
+                            f"has {width}"
                         )
                     yield reader.line_num, row
             except csv.Error as error:

@@ -25,7 +25,7 @@ from data_prep.formats.restricted_unpickler import (
     ordered_dict,
 )
 from data_prep.workspace import Workspace, require_whole
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 _STORAGES = {
     "FloatStorage": "f4",
@@ -138,7 +138,9 @@ class _Archive:
         dtype = np.dtype("u2" if half else _STORAGES[kind]).newbyteorder(">" if self.big else "<")
         size = self.zip.getinfo(member).file_size
         if size % dtype.itemsize:
-            raise ValueError(f"{member} has {size:,} bytes, which are not numbers of {dtype.itemsize} bytes each")
+            raise ValueError(
+                f"{member} has {counted(size, 'byte')}, which are not numbers of {counted(dtype.itemsize, 'byte')} each"
+            )
         if self._workspace is None or size < npz_reader.MAPPED_FROM:
             self._hold(member)
             values = np.frombuffer(self.zip.read(member), dtype) if size else np.empty(0, dtype)
@@ -171,7 +173,7 @@ class _Archive:
         last = offset + sum((length - 1) * step for length, step in zip(size, stride, strict=True))
         if count and (last >= len(values) or count > len(values)):
             raise DataError(
-                f"{self.path}: a tensor of shape {size} reaches beyond its storage of {len(values):,} numbers"
+                f"{self.path}: a tensor of shape {size} reaches beyond its storage of {counted(len(values), 'number')}"
             )
         if not count:
             return np.empty(size, values.dtype)

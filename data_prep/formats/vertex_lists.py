@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.formats.description import read_json
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 _MOST_GROUPS = 1000
 _LARGEST = 2**40
@@ -59,7 +59,7 @@ def duplicate_notes(path: Path, same: list[str]) -> list[str]:
     """Note the rows `same`, which were listed twice in `path`; none where there are none."""
     if not same:
         return []
-    return [f"{path.name}: {len(same):,} rows were listed twice with equal content, and count once ({same[0]})"]
+    return [f"{path.name}: listed twice with equal content, and counted once: {counted(len(same), 'row')} ({same[0]})"]
 
 
 def numbers_in(path: Path, vertices: np.ndarray, lists: list[list]) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_prep.formats.npz_reader import opened_zip
 from data_prep.workspace import Workspace
-from leapmpi.errors import DataError, LeapmpiError
+from leapmpi.errors import DataError, LeapmpiError, counted
 from leapmpi.system.atomic_files import is_full
 
 _MOST_ENTRIES = 100_000
@@ -56,7 +56,9 @@ def _unpack(path: Path, within: Path, target: Path, workspace: Workspace) -> Non
 
         # A damaged or hostile archive may claim any size.
         if len(entries) > _MOST_ENTRIES:
-            raise DataError(f"{path} holds {len(entries):,} files; unpack it, and name the folder of the graph")
+            raise DataError(
+                f"{path} holds {counted(len(entries), 'file')}; unpack it, and name the folder of the graph"
+            )
         workspace.take(sum(entry.file_size for entry in entries), f"{path}: unpacking it")
         for entry in entries:
             try:

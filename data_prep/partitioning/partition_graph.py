@@ -21,7 +21,7 @@ from data_prep.partitioning.union_graph import union_of
 from data_prep.partitioning.vertex_weights import balance_weights, sampled_work, type_groups
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 from leapmpi.system.jit import compiled
 from leapmpi.system.stage_files import Stored
 
@@ -178,7 +178,8 @@ def _assign_groups(graph: Graph, request: PartitionRequest) -> np.ndarray:
         members = np.flatnonzero(group_of == group)
         if len(members) < inner.parts:
             raise ConfigError(
-                f"a group of {len(members)} vertices cannot be cut into {inner.parts} parts; use fewer parts"
+                f"a group of {counted(len(members), 'vertex')} cannot be cut into {counted(inner.parts, 'part')}; use "
+                "fewer parts"
             )
         of_group = replace(
             inner,

@@ -12,7 +12,7 @@ from data_prep.partitioning.multilevel.balance import Caps
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class PartitionRequest:
             raise ConfigError(f"--parts is {self.parts}; it must be at least 1")
         if self.parts > graph.vertices:
             raise ConfigError(
-                f"--parts is {self.parts}, but the graph has only {graph.vertices} vertices; use fewer parts"
+                f"--parts is {self.parts}, but the graph has only {counted(graph.vertices, 'vertex')}; use fewer parts"
             )
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"--seed is {self.seed}; it must be between 0 and 2**63 - 1")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
-from leapmpi.errors import ResourceError
+from leapmpi.errors import ResourceError, counted
 
 _INTERPRETER = 200 << 20
 """Measured for method grem; less than what workspace.py counts for all commands."""
@@ -51,7 +51,7 @@ def budget_for(graph: Graph, request: PartitionRequest, what: str, instead: str)
     if free < least:
         needed = request.memory - free + least
         raise ResourceError(
-            f"{what} needs {needed / 2**30:.2f} GiB for {vertices:,} vertices, --max-mem allows "
+            f"{what} needs {needed / 2**30:.2f} GiB for {counted(vertices, 'vertex')}, --max-mem allows "
             f"{request.memory / 2**30:.2f} GiB; allow more, or {instead}"
         )
     return Budget(chunk, min(_MOST_PAIRS, free // _BYTES_PER_PAIR), min(_MOST_HELD, free // _BYTES_PER_HELD))

@@ -22,7 +22,7 @@ from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.tables import open_table
 from data_prep.formats.typed_folders import mark_reverse_names, relation_of
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "metadata.json of DistDGL's chunked graphs, as GraphStorm's GSProcessing writes them"
 OPTIONS = frozenset[str]()
@@ -109,7 +109,9 @@ def _edges(files: list[Path], name: str, stated: int | None) -> Iterator[np.ndar
             found += chunk.shape[1]
             yield chunk
     if stated not in (None, found):
-        raise DataError(f"{files[0]}: the files of {name} hold {found:,} edges, but metadata.json says {stated:,}")
+        raise DataError(
+            f"{files[0]}: the files of {name} hold {counted(found, 'edge')}, but metadata.json says {stated:,}"
+        )
 
 
 def _pairs(file: Path) -> Iterator[np.ndarray]:
@@ -182,7 +184,10 @@ def _fill(
     def read_entry(key: str) -> np.ndarray:
         found = _array(path, held[key], f"{path}: node_data of {name}, {key}", options)
         if len(found) != each.count:
-            raise DataError(f"{path}: {key} of {name} has {len(found):,} rows, but there are {each.count:,} vertices")
+            raise DataError(
+                f"{path}: {key} of {name} has {counted(len(found), 'row')}, but there are "
+                f"{counted(each.count, 'vertex')}"
+            )
         return found
 
     for field, key in known.items():

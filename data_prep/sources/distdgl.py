@@ -25,7 +25,7 @@ from data_prep.formats.dgl.dgl_tensors import read_dgl_tensors
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
 from data_prep.formats.npz_reader import NpzFile
 from data_prep.workspace import Workspace
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "JSON file of DistDGL's partitions, whose cut --method given keeps"
 OPTIONS = frozenset({"features", "labels"})
@@ -66,7 +66,8 @@ class _Partitions:
         if len(maps) != 1:
             what = "vertices" if key == "node_map" else "edges"
             raise DataError(
-                f"{self.path} has {len(maps)} types of {what} ({', '.join(maps)}); graphs of one type are read"
+                f"{self.path} has {counted(len(maps), 'type')} of {what} ({', '.join(maps)}); graphs of one type are "
+                "read"
             )
         (listed,) = maps.values()
         try:
@@ -103,7 +104,9 @@ class _Partitions:
         rows = int(np.diff(self.bounds("node_map" if key == "node_feats" else "edge_map")[part])[0])
         for name, array in found.items():
             if array.ndim == 0 or len(array) != rows:
-                raise DataError(f"{path}: {name} has shape {list(array.shape)}, but part {part} has {rows:,} rows")
+                raise DataError(
+                    f"{path}: {name} has shape {list(array.shape)}, but part {part} has {counted(rows, 'row')}"
+                )
         return {name.rpartition("/")[2]: array for name, array in found.items()}
 
     def joined(self, name: str) -> np.ndarray:
@@ -244,7 +247,7 @@ def _chunks(partitions: _Partitions, carried: list[EdgeArrays]) -> Iterator[Chun
             yield edges, records
         if found != bounds[part, 1] - bounds[part, 0]:
             raise DataError(
-                f"{partitions.path}: part {part} holds {found:,} edges of its own, but edge_map says "
+                f"{partitions.path}: part {part} holds {counted(found, 'edge')} of its own, but edge_map says "
                 f"{bounds[part, 1] - bounds[part, 0]:,}; do both come from one cut?"
             )
 

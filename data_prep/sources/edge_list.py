@@ -9,7 +9,7 @@ from data_prep.formats.array_files import read_companions
 from data_prep.formats.edge_text import begins_with_edges, edge_stream
 from data_prep.formats.numeric_text import is_text_table
 from data_prep.sources import snap
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "edge list .txt, .csv or .tsv, also .gz: two vertex ids per line"
 OPTIONS = frozenset({"features", "labels", "vertices", "edge_columns", "edge_labels"})
@@ -36,7 +36,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     def by_largest_id(largest: int, count: int) -> int:
         if far_too_many(largest + 1, count):
             raise DataError(
-                f"{path}: the largest id is {largest:,}, but there are only {count:,} edges; have the vertices "
+                f"{path}: the largest id is {largest:,}, but the graph has only {counted(count, 'edge')}; have the "
+                "vertices "
                 "numbered from 0 on by --format snap, or state their number by --vertices"
             )
         return largest + 1

@@ -32,7 +32,7 @@ from data_prep.formats.graphbolt_types import chosen_task, is_typed, read_typed
 from data_prep.formats.torch_files import read_tensor
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import HELD_EDGES
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "folder of GraphBolt's OnDiskDataset: metadata.yaml"
 OPTIONS = frozenset({"features", "labels", "vertices", "split_index"})
@@ -103,7 +103,8 @@ def _edges(path: Path, about: dict[str, Any], workspace: Workspace | None) -> tu
         nodes, listed = (entry(found, key, list, where) for key in ("nodes", "edges"))
         if len(nodes) != 1 or len(listed) != 1:
             raise DataError(
-                f"{where} has {len(nodes)} types of nodes and {len(listed)} of edges; graphs of one type are read"
+                f"{where} has {counted(len(nodes), 'type')} of nodes and {len(listed)} of edges; graphs of one type "
+                "are read"
             )
         count = entry(nodes[0], "num", int, where)
         if not 0 < count < _MOST:
@@ -180,7 +181,7 @@ def _members(path: Path, listed: object, workspace: Workspace | None) -> tuple[n
     if not isinstance(listed, list) or not listed:
         return None
     if len(listed) > 1:
-        raise DataError(f"{where}: a set has {len(listed)} types of seeds; graphs of one type are read")
+        raise DataError(f"{where}: a set has {counted(len(listed), 'type')} of seeds; graphs of one type are read")
     data = entry(listed[0], "data", list, where)
     files = [(each.get("name"), path / entry(each, "path", str, where)) for each in data if isinstance(each, dict)]
     names = dict(files)
@@ -216,7 +217,9 @@ def _held_back(sets: dict[str, tuple[np.ndarray, np.ndarray | None] | None], pat
         pairs = checked_pairs(seeds, f"{path / METADATA}: seeds of the {split} set", rows=True)
         true = np.ones(pairs.shape[1], bool) if labels is None else np.asarray(labels).reshape(-1).astype(bool)
         if true.shape != pairs.shape[1:]:
-            raise DataError(f"{path / METADATA}: the {split} set has {pairs.shape[1]:,} seeds and {len(true):,} labels")
+            raise DataError(
+                f"{path / METADATA}: the {split} set has {pairs.shape[1]:,} seeds and {counted(len(true), 'label')}"
+            )
         found[split] = pairs[:, true]
         if not true.all():
             negatives[split] = pairs[:, ~true]

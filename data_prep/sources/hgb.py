@@ -21,7 +21,7 @@ from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.numeric_text import open_text
 from data_prep.formats.typed_folders import mark_reverses
 from data_prep.workspace import require_whole
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "folder of the Heterogeneous Graph Benchmark: node.dat, link.dat, label.dat, label.dat.test"
 OPTIONS = frozenset[str]()
@@ -71,7 +71,9 @@ def _rows(path: Path, least: int) -> Iterator[tuple[int, list[str]]]:
                 if fields == [""]:
                     continue
                 if len(fields) < least:
-                    raise DataError(f"{path}, line {line}: {len(fields)} fields between tabs; expected {least}")
+                    raise DataError(
+                        f"{path}, line {line}: {counted(len(fields), 'field')} between tabs; expected {least}"
+                    )
                 yield line, fields
 
 
@@ -189,7 +191,7 @@ def _add_labels(graph: TypedRawGraph, path: Path, kind: np.ndarray, number: np.n
     known = {v: labels for listed in members.values() for v, labels in listed.items()}
     of_types = {int(kind[v]) for v in known}
     if len(of_types) != 1:
-        raise DataError(f"{path}: the labels are those of {len(of_types)} types of vertices; expected one")
+        raise DataError(f"{path}: the labels are those of {counted(len(of_types), 'type')} of vertices; expected one")
     graph.target = types[of_types.pop()]
     target = graph.vertices[graph.target]
     classes = 1 + max((label for labels in known.values() for label in labels), default=-1)

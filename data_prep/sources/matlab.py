@@ -12,7 +12,7 @@ from data_prep.formats.array_files import read_companions
 from data_prep.formats.mat_file import SparseColumns, Variable, read_mat
 from data_prep.workspace import require_whole
 from leapmpi.dataset.hdf5.names import REGRESSION
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 
 SUMMARY = "MATLAB .mat, versions 5 to 7: sparse network, group"
 OPTIONS = frozenset({"features", "labels", "label_column"})
@@ -71,7 +71,8 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             rows, columns = features.shape
             if rows > 100 * columns + 10**7:
                 raise DataError(
-                    f"{path}: variable {found!r} has {rows:,} rows and {columns:,} columns; these are not features"
+                    f"{path}: variable {found!r} has {counted(rows, 'row')} and {columns:,} columns; these are not "
+                    "features"
                 )
             features = features.by_rows()
     notes += [*unused_values(network.data, f"{path.name}: {name}"), *_unused(variables, taken, path)]
@@ -152,7 +153,9 @@ def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, li
             return column - 1, ["the classes of the source are counted from 1; here from 0"]
         return column, []
     if content.shape[0] != vertices:
-        raise DataError(f"{name} has {content.shape[0]:,} rows, but the graph has {vertices:,} vertices")
+        raise DataError(
+            f"{name} has {counted(content.shape[0], 'row')}, but the graph has {counted(vertices, 'vertex')}"
+        )
 
     # One group per vertex at most: classes.
     member = content.data != 0
@@ -165,12 +168,12 @@ def _labels(content: Variable, vertices: int, name: str) -> tuple[np.ndarray, li
 
     # Several: multi-label, stored densely.
     if content.shape[1] > _FEW_CLASSES and vertices * content.shape[1] > _FEW_CLASSES * len(vertex):
-        raise DataError(f"{name} has {content.shape[1]:,} groups, but only {len(vertex):,} memberships")
+        raise DataError(f"{name} has {counted(content.shape[1], 'group')}, but only {len(vertex):,} memberships")
     labels = np.zeros((vertices, content.shape[1]), np.float32)
     labels[vertex, group] = 1
     labels[groups == 0] = np.nan
     lost = int((groups == 0).sum())
-    return labels, [f"{name}: {lost:,} vertices are in no group and count as unlabelled"] if lost else []
+    return labels, [f"{name}: without a group, and taken as unlabelled: {counted(lost, 'vertex')}"] if lost else []
 
 
 MEMBER = Source(SUMMARY, OPTIONS, can_read, read)

@@ -16,7 +16,7 @@ from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, far_too_man
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.integer_lines import check_between, read_pairs, third_numbers
 from data_prep.formats.numeric_text import open_bytes
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "Matrix Market .mtx, also .gz: the coordinates of an adjacency matrix"
 OPTIONS = frozenset({"features", "labels"})
@@ -34,7 +34,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     """Read the graph whose adjacency matrix is in `path`; of a symmetric one, both directions."""
     words, symmetry, vertices, stated, line = _header(path)
     if far_too_many(vertices, stated):
-        raise DataError(f"{path}, line {line}: {vertices:,} rows, but only {stated:,} entries")
+        raise DataError(f"{path}, line {line}: {counted(vertices, 'row')}, but only {counted(stated, 'entry')}")
     kind = f"row and column{'' if words == 2 else ' and value'}"
 
     symmetric, mirrored = symmetry != "general", -1 if symmetry == "skew-symmetric" else 1
@@ -46,7 +46,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
             check_between(block, lines, 1, vertices, path)
             found += len(block)
             if found > stated:
-                raise DataError(f"{path}, line {lines[len(block) - (found - stated)]}: more than {stated:,} entries")
+                raise DataError(
+                    f"{path}, line {lines[len(block) - (found - stated)]}: more than {counted(stated, 'entry')}"
+                )
 
             # The other triangle of a symmetric matrix, without the diagonal.
             edges = block.T - 1
@@ -60,7 +62,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
                 records["weight"] = np.concatenate([values, mirrored * values[other]]) if symmetric else values
             yield whole, records
         if found < stated:
-            raise DataError(f"{path} ends after {found:,} of {stated:,} entries; is it truncated?")
+            raise DataError(f"{path} ends after {found:,} of {counted(stated, 'entry')}; is it truncated?")
 
     features, labels = read_companions(options)
     return RawGraph(vertices, EdgeStream(chunks, carries=carries), features, labels, edges_name=str(path))

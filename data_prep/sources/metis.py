@@ -18,7 +18,7 @@ from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
 from data_prep.formats.integer_lines import COMMENT, blocks, check_between
 from data_prep.formats.numeric_text import open_bytes
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "METIS or DIMACS .graph, also .metis and .gz: a line of neighbours per vertex"
 OPTIONS = frozenset({"features", "labels"})
@@ -64,7 +64,7 @@ def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
         surplus = np.flatnonzero(lengths[left:])
         if len(surplus):
             line = lines[left + surplus[0]]
-            raise DataError(f"{path}, line {line}: one line more than the {header.vertices:,} vertices stated")
+            raise DataError(f"{path}, line {line}: one line more than the {counted(header.vertices, 'vertex')} stated")
 
         # Their neighbours, counted from 1.
         lengths = lengths[:left]
@@ -82,10 +82,13 @@ def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
 
     # As many as the header states.
     if first < header.vertices:
-        raise DataError(f"{path} ends after the lines of {first:,} of {header.vertices:,} vertices; is it truncated?")
+        raise DataError(
+            f"{path} ends after the lines of {first:,} of {counted(header.vertices, 'vertex')}; is it truncated?"
+        )
     if found != 2 * header.edges:
         raise DataError(
-            f"{path}: line {header.line} states {header.edges:,} edges, which is {2 * header.edges:,} neighbours, "
+            f"{path}: line {header.line} states {counted(header.edges, 'edge')}, which is {2 * header.edges:,} "
+            "neighbours, "
             f"but {found:,} are listed"
         )
 
@@ -130,7 +133,8 @@ def _neighbours(
         announced = f"{header.before} weights first" if header.before else "a weight after each neighbour"
         both = " and a weight after each neighbour" if header.before and header.edge_weights else ""
         raise DataError(
-            f"{path}, line {lines[first]}: {lengths[first]} numbers, but line {header.line} announces {announced}{both}"
+            f"{path}, line {lines[first]}: {counted(lengths[first], 'number')}, but line {header.line} announces "
+            f"{announced}{both}"
         )
 
     # Neighbours are the numbers after the first weights, every second one where edges have weights.

@@ -18,7 +18,7 @@ from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.tables import open_table
 from data_prep.formats.vertex_lists import duplicate_notes, groups_in, numbers_in, read_lists, settle
 from data_prep.workspace import require_whole
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 
 SUMMARY = "folder of MUSAE: edges.csv, features.json, target.csv, or genres.json"
 OPTIONS = frozenset({"label_column", "labels", "feature_dim", "duplicate_rows"})
@@ -70,7 +70,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     largest = (each.max(initial=-1) for each in (edges, vertex, grouped, ids))
     vertices = 1 + int(max(largest))
     if far_too_many(vertices, edges.shape[1]):
-        raise DataError(f"{path}: vertex {vertices - 1:,} occurs, but there are only {edges.shape[1]:,} edges")
+        raise DataError(
+            f"{path}: vertex {vertices - 1:,} occurs, but the graph has only {counted(edges.shape[1], 'edge')}"
+        )
     width = _width(feature, feature_file, options.feature_dim)
 
     # Labels: groups of a list, or classes of a table.
@@ -178,7 +180,7 @@ def _width(feature: np.ndarray, file: Path | None, stated: int | None) -> int:
             raise DataError(f"{file}: feature {largest:,} occurs; --feature-dim must be at least {largest + 1:,}")
         return stated
     if far_too_many(largest + 1, len(feature)):
-        raise DataError(f"{file}: feature {largest:,} occurs, but there are only {len(feature):,} entries")
+        raise DataError(f"{file}: feature {largest:,} occurs, but the file has only {counted(len(feature), 'entry')}")
     return largest + 1
 
 

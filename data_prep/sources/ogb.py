@@ -23,7 +23,7 @@ from data_prep.formats.numeric_text import read_numbers
 from data_prep.formats.ogb_hetero import csv_in, read_typed, typed_folder
 from data_prep.formats.torch_files import load_torch
 from leapmpi.dataset.hdf5.names import HELD_EDGES
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 
 SUMMARY = "folder of an OGB node or link property graph: [raw/]edge.csv.gz, split/"
 OPTIONS = frozenset({"split_index"})
@@ -98,7 +98,9 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
             found += chunk.shape[1]
             yield chunk
         if stated not in (None, found):
-            raise DataError(f"{file} holds {found:,} edges, but num-edge-list says {stated:,}; is it truncated?")
+            raise DataError(
+                f"{file} holds {counted(found, 'edge')}, but num-edge-list says {stated:,}; is it truncated?"
+            )
 
     features, labels = csv_in(raw, "node-feat"), csv_in(raw, "node-label")
     of_edges = csv_in(raw, "edge-feat")
@@ -183,7 +185,9 @@ def _edge_splits(folder: Path, notes: list[str], options: ReadOptions) -> GivenE
         if {"source_node", "target_node"} <= found.keys():
             ends = [_tensor(found[end], f"{path}: {end}").reshape(-1) for end in ("source_node", "target_node")]
             if len(ends[0]) != len(ends[1]):
-                raise DataError(f"{path}: source_node and target_node have {len(ends[0]):,} and {len(ends[1]):,} rows")
+                raise DataError(
+                    f"{path}: source_node and target_node have {len(ends[0]):,} and {counted(len(ends[1]), 'row')}"
+                )
             edges[name] = np.stack(ends)
             if "target_node_neg" in found:
                 notes.append(f"{path.name}: target_node_neg, negatives of each edge, are not used; others are drawn")

@@ -14,7 +14,7 @@ from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source, SparseRows
 from data_prep.formats.numeric_text import read_numbers
 from data_prep.formats.restricted_unpickler import load_pickle
 from data_prep.workspace import require_whole
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 SUMMARY = "folder with Planetoid's raw files ind.NAME.x, ... ind.NAME.test.index, or its ind.NAME.graph"
 OPTIONS = frozenset({"missing_features"})
@@ -63,10 +63,12 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     one_hot = without if options.missing_features == "one-hot" else without[:0]
     features = _features(first, test, test_ids, one_hot, vertices)
     if len(one_hot):
-        notes.append(f"{len(without):,} vertices have no feature row in the source: each has a column of its own")
+        notes.append(
+            f"{counted(len(without), 'vertex')} without a feature row in the source: each has a column of its own"
+        )
     elif len(without):
         notes.append(
-            f"{len(without):,} vertices have no feature row in the source: their features are zero "
+            f"{counted(len(without), 'vertex')} without a feature row in the source: their features are zero "
             "(--missing-features one-hot gives each a column of its own)"
         )
     origin = "Planetoid's public split"
@@ -123,7 +125,9 @@ def _test_ids(stem: Path, rows: int, first_shape: tuple[int, int]) -> np.ndarray
     path = _existing(_file(stem, "test.index"))
     ids = read_numbers(path, np.int64).reshape(-1)
     if len(ids) != rows:
-        raise DataError(f"{path} names {len(ids):,} vertices, but {_file(stem, 'tx').name} has {rows:,} rows")
+        raise DataError(
+            f"{path} names {counted(len(ids), 'vertex')}, but {_file(stem, 'tx').name} has {counted(rows, 'row')}"
+        )
     if len(ids) and ids.min() < first_shape[0]:
         row = int(ids.argmin())
         raise DataError(f"{path}, row {row}: id {ids[row]} already belongs to row {ids[row]} of allx")

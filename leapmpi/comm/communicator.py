@@ -126,6 +126,7 @@ class Communicator(ABC):
                 raise CommunicationError("sent and received rows differ in type or width")
             if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
                 raise CommunicationError("counts do not add up to the rows given")
+        # Bytes are counted after the start, so that messages leave first.
         end = self._started(exchanges)
         for send, send_counts, _, _, kind in exchanges:
             self.count(kind, send_counts, math.prod(send.shape[1:]) * send.itemsize)
@@ -187,6 +188,7 @@ class Communicator(ABC):
             return
         bounds = np.arange(self.size + 1, dtype=np.int64) * flat.shape[0] // self.size
         widths = np.diff(bounds)
+        # Two halves cross ranks: slices to the rank that adds them, then the sum of a slice to all.
         self.count(kind, widths, flat.itemsize)
         self.count(kind, np.full(self.size, widths[self.rank]), flat.itemsize)
         self._reduce(flat, widths, kind)

@@ -209,6 +209,7 @@ class MPICommunicator(Communicator, Transport):
         """
         into, width = mpi_buffers.as_bytes(rows, "received rows"), math.prod(rows.shape[1:]) * rows.itemsize
         ends, code = list(accumulate(counts.tolist(), initial=0)), mpi_buffers.type_code(rows)
+        # Several lanes receive at once, or the slowest sender would hold up all after it.
         lanes: list[list[Message]] = [[] for _ in range(_LANES)]
         for place, origin in enumerate(np.flatnonzero(counts).tolist()):
             part = into[ends[origin] * width : ends[origin + 1] * width]

@@ -240,6 +240,7 @@ def default_threads(
     given = environment.get("OMP_NUM_THREADS", "").split(",")[0]
     if given.isdigit() and int(given) > 0:
         return int(given)
+    # Ranks that share a core divide it: the sum of shares is what a rank may use without crowding others.
     sharers = Counter(core for mask in masks for core in mask)
     return max(1, int(sum(Fraction(1, sharers[core]) for core in masks[local_rank])))
 

@@ -21,7 +21,7 @@ from leapmpi.dataset.hdf5.writer import NewFile, new_file, write_array, write_at
 from leapmpi.dataset.names_of_vertices import FILE, OF_DATASET
 from leapmpi.dataset.part_writer import PartWriter, Renumbering, renumber, type_offsets
 from leapmpi.dataset.partitioned import column_bounds
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
 _COPIES = {
@@ -39,7 +39,10 @@ _FILES_AT_ONCE = 256
 
 def _check_assignment(assignment: np.ndarray, graph: Graph, parts: int) -> None:
     if parts < 1 or assignment.shape != (graph.vertices,):
-        raise DataError(f"cannot cut {graph.vertices} vertices into {parts} parts by {assignment.shape} part numbers")
+        raise DataError(
+            f"cannot cut {counted(graph.vertices, 'vertex')} into {counted(parts, 'part')} by {assignment.shape} part "
+            "numbers"
+        )
     if assignment.min() < 0 or assignment.max() >= parts:
         row = int(np.argmax((assignment < 0) | (assignment >= parts)))
         raise DataError(f"vertex {row} was assigned to part {assignment[row]}, but parts are 0..{parts - 1}")

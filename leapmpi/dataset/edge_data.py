@@ -12,7 +12,7 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, required
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, there_are
 
 DTYPES = {
     names.EDGE_WEIGHT: ("<f4",),
@@ -108,7 +108,7 @@ def check_edge_outline(data: EdgeData, edges: int, where: str) -> None:
     """Raise DataError unless the arrays have a row per edge, and types that files hold."""
     for name, array in data.arrays().items():
         if array.ndim != (2 if name == names.EDGE_FEATURES else 1) or len(array) != edges or 0 in array.shape[1:]:
-            raise DataError(f"{where}: {name} has shape {array.shape}, but there are {edges} edges")
+            raise DataError(f"{where}: {name} has shape {array.shape}, but {there_are(edges, 'edge')}")
         if array.dtype.newbyteorder("<").str not in DTYPES[name]:
             raise DataError(f"{where}: {name} has dtype {array.dtype}, expected {' or '.join(DTYPES[name])}")
     if (data.labels is None) != (data.classes == 0):

@@ -21,7 +21,7 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, required
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 MOST_TYPES = 1 << 8
 MOST_RELATIONS = 1 << 16
@@ -48,7 +48,7 @@ class VertexType:
             raise DataError("a type of vertices has no name")
         known = self.feature_dtype is None or self.feature_dtype in names.FEATURE_DTYPES
         if not known or (self.feature_dim == 0) != (self.feature_dtype is None):
-            raise DataError(f"type {self.name} has {self.feature_dim} features of type {self.feature_dtype}")
+            raise DataError(f"type {self.name} has {counted(self.feature_dim, 'feature')} of type {self.feature_dtype}")
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,13 @@ class GraphTypes:
     def __post_init__(self) -> None:
         known = [each.name for each in self.vertices]
         if (vertices := sum(each.vertices for each in self.vertices)) > MOST_VERTICES:
-            raise DataError(f"the schema has {vertices:,} vertices; a typed graph has at most {MOST_VERTICES:,}")
+            raise DataError(
+                f"the schema has {counted(vertices, 'vertex')}; a typed graph has at most {MOST_VERTICES:,}"
+            )
         if not 1 <= len(known) <= MOST_TYPES or not 1 <= len(self.relations) <= MOST_RELATIONS:
             raise DataError(
-                f"the schema has {len(known):,} types of vertices and {len(self.relations):,} relations; a typed graph "
+                f"the schema has {counted(len(known), 'type')} of vertices and "
+                f"{counted(len(self.relations), 'relation')}; a typed graph "
                 f"has 1 to {MOST_TYPES:,} and 1 to {MOST_RELATIONS:,}"
             )
         for noun, each in (("type of vertices", known), ("relation", [str(each) for each in self.relations])):
@@ -246,7 +249,8 @@ def map_types(file: OpenedFile, path: Path, found: Attributes) -> GraphTypes | N
     sizes = tuple(required(found, name, int, path) for name in (names.VERTEX_TYPES, names.RELATIONS))
     if sizes != (len(types.vertices), len(types.relations)):
         raise DataError(
-            f"{path}: {names.SCHEMA} does not list {sizes[0]} types and {sizes[1]} relations; make it again"
+            f"{path}: {names.SCHEMA} does not list {counted(sizes[0], 'type')} and {counted(sizes[1], 'relation')}; "
+            "make it again"
         )
     return types
 

@@ -11,7 +11,7 @@ from leapmpi.dataset.hdf5.names import DATASET_FILE
 from leapmpi.dataset.named_vertices import original_ids, read_fields
 from leapmpi.dataset.names_of_vertices import open_names
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 
 def read_triples(path: Path, dataset: Dataset, flag: str, check: bool = True) -> np.ndarray:
@@ -29,7 +29,7 @@ def read_triples(path: Path, dataset: Dataset, flag: str, check: bool = True) ->
     for number, fields in rows:
         if len(fields) != width:
             shape = "a source and a destination" if width == 2 else "a source, a relation and a destination"
-            raise DataError(f"{where}, line {number}: expected {shape}, found {len(fields)} fields")
+            raise DataError(f"{where}, line {number}: expected {shape}, found {counted(len(fields), 'field')}")
 
     names = open_names(dataset.folder / DATASET_FILE, dataset.attributes, check)
     found = np.zeros((len(rows), 3), np.int64)

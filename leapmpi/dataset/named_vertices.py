@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from leapmpi.dataset.names_of_vertices import VertexNames
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 _HEADERS = ("source", "src", "from", "vertex", "id", "name", "node")
 
@@ -23,20 +23,19 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
     """
     found = _of_array(path, width, flag) if path.suffix == ".npy" else _of_text(path, width, names, flag)
     if not len(found):
-        what = "a vertex" if width == 1 else f"{width} vertices"
+        what = counted(width, "vertex")
         raise DataError(f"{flag} {path}: the file names no vertex; give {what} on each line")
     return found
 
 
 def _of_text(path: Path, width: int, names: VertexNames | None, flag: str) -> np.ndarray:
     """Read as `read_vertices` does, from a text."""
-    what = "a vertex on each line" if width == 1 else f"{width} vertices on each line"
-    rows = read_fields(path, width, f"{flag} {path}", f"a file with {what}")
+    rows = read_fields(path, width, f"{flag} {path}", f"a file with {counted(width, 'vertex')} on each line")
     if rows and rows[0][1][0].lower() in _HEADERS and (names is None or names.ids_of(rows[0][1][:1])[0] < 0):
         del rows[0]
     for number, fields in rows:
         if len(fields) < width:
-            raise DataError(f"{flag} {path}, line {number}: expected {width} vertices, found {len(fields)}")
+            raise DataError(f"{flag} {path}, line {number}: expected {counted(width, 'vertex')}, found {len(fields)}")
     return original_ids([(number, fields[:width]) for number, fields in rows], names, f"{flag} {path}")
 
 

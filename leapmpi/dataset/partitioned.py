@@ -24,7 +24,7 @@ from leapmpi.dataset.hdf5.opened_file import OpenedFile
 from leapmpi.dataset.hdf5.reader import map_array, opened, reading, required
 from leapmpi.dataset.sparse_features import SparseFeatures
 from leapmpi.dataset.typed_rows import check_type_offsets, map_typed_rows
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 
 def column_bounds(width: int, ranks: int) -> np.ndarray:
@@ -260,8 +260,8 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
         types = map_types(file, path, found)
         if types is not None and not typed:
             raise DataError(
-                f"{folder} is a typed graph ({len(types.vertices)} types of vertices, {len(types.relations)} "
-                "relations), which this command does not read yet; give it a plain graph"
+                f"{folder} is a typed graph ({counted(len(types.vertices), 'type')} of vertices, "
+                f"{counted(len(types.relations), 'relation')}), which this command does not read yet; give a plain one"
             )
         of_types = {} if types is None else _type_arrays(file, types, parts)
     of_edges = held_back.file_arrays() if held_back else {}
@@ -292,10 +292,8 @@ def open_dataset(folder: Path | str, *, typed: bool = False) -> Dataset:
 
     # The part files.
     for part in range(parts):
-        if not dataset.part_path(part).is_file():
-            raise DataError(
-                f"{dataset.part_path(part)} is missing: the dataset has {parts} parts; copy it or partition again"
-            )
+        if not (place := dataset.part_path(part)).is_file():
+            raise DataError(f"{place} is missing: the dataset has {counted(parts, 'part')}; copy it or partition again")
     _check_sizes(dataset)
     return dataset
 
@@ -331,8 +329,10 @@ def _check_sizes(dataset: Dataset) -> None:
     found = sum(dataset.part_path(part).stat().st_size for part in range(dataset.parts))
     if listed > 2 * found + 2**20:
         raise DataError(
-            f"{dataset.folder / names.DATASET_FILE} lists {dataset.vertices} vertices and {dataset.edges} edges, more "
-            f"than its part files hold ({found} bytes); the files do not belong together or are truncated: copy them "
+            f"{dataset.folder / names.DATASET_FILE} lists {counted(dataset.vertices, 'vertex')} and "
+            f"{counted(dataset.edges, 'edge')}, more "
+            f"than its part files hold ({counted(found, 'byte')}); the files do not belong together or are truncated: "
+            "copy them "
             "again"
         )
 

@@ -21,7 +21,7 @@ from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.hdf5.reader import map_array, opened
 from leapmpi.dataset.hdf5.writer import new_file, write_array, write_attributes
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
 TEXTS = "task/texts"
@@ -102,7 +102,7 @@ def with_task_rows(dataset: Dataset, path: Path) -> tuple[Dataset, RowTexts]:
         first, *others = csv.reader(io.StringIO(stored.tobytes().decode("utf-8", "surrogatepass"), newline=""))
         if [len(each) for each in others] != [len(first)] * rows:
             raise DataError(
-                f"--task-table {path}: {TEXTS} does not hold the texts of {rows:,} rows; make the file again"
+                f"--task-table {path}: {TEXTS} does not hold the texts of {counted(rows, 'row')}; make the file again"
             )
         relation = map_array(file, names.RELATION, ("|u1", "<u2"), (edges,))
         if relation.max(initial=0) >= len(types.relations):

@@ -13,7 +13,7 @@ from leapmpi.dataset.graph_types import GraphTypes
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.sparse_features import Features, SparseFeatures
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.jit import compiled
 
 _RANGE, _LOOP, _DUPLICATE, _ORDER, _NOT_FINITE, _ZERO = 1, 2, 3, 4, 5, 6
@@ -56,7 +56,9 @@ def check_typed(rows: VertexRows, where: str) -> None:
             )
         features, scale = rows.typed.features[t], rows.typed.scales[t]
         if (features is None) != (each.feature_dtype is None):
-            raise DataError(f"{where}: type {each.name} has {each.feature_dim} columns of features by its schema")
+            raise DataError(
+                f"{where}: type {each.name} has {counted(each.feature_dim, 'column')} of features by its schema"
+            )
         if features is not None and each.feature_dtype is not None:
             dtype, shape = names.FEATURE_DTYPES[each.feature_dtype], (end - first, each.feature_dim)
             _expect(features, (dtype,), shape, where, names.type_features(t))

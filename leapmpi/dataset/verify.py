@@ -32,7 +32,7 @@ from leapmpi.dataset.validation import (
     check_typed,
     check_vertex_data,
 )
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 
 def verify_graph(
@@ -278,8 +278,8 @@ def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
 
     if dataset.types is not None and dataset.relation_edges is not None:
         check_triples(dataset.edge_splits, dataset.part(0), dataset.types, original_of, str(path))
-        counted = [dataset.part(number).relation_edges() for number in range(dataset.parts)]
-        if not np.array_equal(np.sum(counted, axis=0), dataset.relation_edges):
+        in_parts = [dataset.part(number).relation_edges() for number in range(dataset.parts)]
+        if not np.array_equal(np.sum(in_parts, axis=0), dataset.relation_edges):
             raise DataError(
                 f"{path}: {names.RELATION_EDGES} does not count the edges of each relation; partition again"
             )
@@ -287,7 +287,9 @@ def _verify_whole(dataset: Dataset, original_of: np.ndarray, cut: int) -> None:
     # What dataset.h5 says about the parts.
     stored = dataset.attributes.get("edge_cut", cut)
     if stored != cut:
-        raise DataError(f"{path}: attribute edge_cut is {stored}, but {cut} edges cross parts; partition again")
+        raise DataError(
+            f"{path}: attribute edge_cut is {stored}, but {counted(cut, 'edge')} cross parts; partition again"
+        )
     found = dataset_uuid(dataset.graph_uuid, dataset.offsets, row_blocks(original_of))
     _check_uuid(path, names.UUID, dataset.uuid, found)
     if dataset.sparse:

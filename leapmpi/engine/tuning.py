@@ -16,6 +16,7 @@ from leapmpi.engine.iteration_memory import predicted_memory
 from leapmpi.engine.placement import mode_is_open, time_steps_are_open
 from leapmpi.engine.tuner import Tuner
 from leapmpi.engine.tuning_log import RATES, REMOTE, TIME_STEPS, TuningRecord, agreed_rates
+from leapmpi.errors import counted
 from leapmpi.exchange.selection import bytes_by_mode, compute_seconds_of, fewest_bytes, least_seconds
 from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
@@ -83,7 +84,8 @@ def choose_placement(engine: Engine, batch: np.ndarray | None) -> None:
     if time_steps_are_open(placement):
         rates = job_rates(engine, batch)
         found = time_step_candidates(engine, batch, limit)
-        predicted = {each.time_steps: iteration_seconds(each.counts, rates) for each in found}
+        ahead = engine.prefetch_depth > 0
+        predicted = {each.time_steps: iteration_seconds(each.counts, rates, ahead=ahead) for each in found}
         # Begin with the fewest, and let measured times choose among them if they are to.
         placement.time_steps = min(predicted)
         placement.tuner = Tuner(placement.time_steps, predicted) if placement.config.time_steps == "measured" else None
@@ -160,7 +162,7 @@ def _less(engine: Engine) -> str:
 
 def _too_large(engine: Engine, least: Candidate) -> TooLarge:
     """Return the error, the same on all ranks, where even `least` takes more than `--memory-limit`."""
-    steps = f"{least.time_steps} time step{'s' * (least.time_steps > 1)}"
+    steps = counted(least.time_steps, "time step")
     return TooLarge(
         f"an iteration takes about {size_text(least.memory)} on a rank even in {steps}, more than --memory-limit "
         f"{engine.config.memory_limit}; {_less(engine)}, or raise the limit",

@@ -86,6 +86,7 @@ class ComputedRowsMode(ExchangeMode):
         in `slots`, id x slots + slot names one.
         """
         ctx = self.ctx
+        # Ids of slots are as far apart as vertices have slots, so owners are found by scaled offsets.
         request = RowRequest(ids, ctx.rank_offsets * slots, ctx.rank)
         requested, counts = ctx.communicator.exchange_ids(
             request.remote_ids, request.remote_counts, self.codec_of_slots(slots)

@@ -70,6 +70,7 @@ class ExchangeMode(ABC):
         By default, a mode whose rows depend on weights cannot feed a user's own module. Nor can it feed a layer that
         adds its raw input to its output, or makes messages of it.
         """
+        # Owners would have to compute a part of the layer, which these layers do not offer.
         if cls.needs_weights and not layer.splits:
             return "a module of your own is run as a whole, on raw rows"
         if cls.needs_weights and not layer.projects:
@@ -163,7 +164,7 @@ class ExchangeMode(ABC):
             blocks = self._blocks_above(feeds, minibatch, number)
             tops = [output.detach().requires_grad_() for output in self._read_above(outputs, blocks)]
             loss = self.loss(minibatch, number, self._outputs(tops, rows, blocks, minibatch), labels)
-            loss.backward()
+            self.ctx.model.backward(loss)
         outputs.clear()
 
         # From the last feed down: each returns the gradient of the rows below it.

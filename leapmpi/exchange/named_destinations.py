@@ -156,6 +156,7 @@ class NamedDestinations:
         assert isinstance(sampler, ShardedSampler), "others draw from the whole topology"
         with self.ctx.phases("sample"):
             shard, own = sampler.shard, home_of(named, self.ctx.rank_offsets) == self.ctx.rank
+            # A draw is a function of the vertex and the hop (rule R1), so the owner repeats it without any answer.
             numbers = shard.own_numbers(named[own])
             drawn = KnownEdges.listed(shard.own, numbers, *sampler.draw_own(minibatch.key, block.hop, numbers))
             return own, replace(drawn, destinations=named[own], neighbours=shard.ids_of(drawn.neighbours))

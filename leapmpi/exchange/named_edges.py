@@ -74,6 +74,12 @@ def sums_by_relation(indptr: np.ndarray, relation: np.ndarray | None, weight: np
     return sums
 
 
+def counts_by_relation(indptr: np.ndarray, relation: np.ndarray | None, weight: np.ndarray | None) -> np.ndarray | None:
+    """Return int64[edges], the drawn edges of the destination and relation of each; None where the sums count them."""
+    found = None if weight is None else sums_by_relation(indptr, relation, None)
+    return None if found is None else found.astype(np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class KnownEdges:
     """Destinations and edges with all facts that a share needs, whatever lists are at hand."""
@@ -101,13 +107,15 @@ class KnownEdges:
     relation_sum: np.ndarray | None = None
     """float64[edges]: the number, or the sum of the sampler's weights, of the edges that the destination drew of the
     edge's relation, on all ranks together."""
+    relation_count: np.ndarray | None = None
+    """int64[edges]: their number, present where the sampler gives weights."""
 
     @classmethod
     def of(cls, block: Block) -> KnownEdges:
         """Return all of a block."""
         weights = block.weight, block.edge_weight, block.drawn_weight, block.dst_weight_sum
-        typed = block.relation, sums_by_relation(block.indptr, block.relation, block.weight)
-        return cls(block.dst, np.diff(block.indptr), block.dst_degree, block.indptr, block.neighbours, *weights, *typed)
+        drawn = block.dst, np.diff(block.indptr), block.dst_degree, block.indptr, block.neighbours
+        return cls(*drawn, *weights, *_typed(block.indptr, block.relation, block.weight))
 
     @classmethod
     def listed(
@@ -131,8 +139,8 @@ class KnownEdges:
         # A mean divides by all drawn edges; a list that lacks some of them cannot tell how many there were.
         sampled = np.diff(indptr) if sampled is None else sampled
         degree = topology.degree(destinations)
-        typed = relation, sums_by_relation(indptr, relation, weight)
-        return cls(destinations, sampled, degree, indptr, neighbours, weight, edge_weight, drawn, total, *typed)
+        weights = weight, edge_weight, drawn, total
+        return cls(destinations, sampled, degree, indptr, neighbours, *weights, *_typed(indptr, relation, weight))
 
     def and_then(self, others: KnownEdges) -> KnownEdges:
         """Append `others`."""
@@ -145,10 +153,15 @@ class KnownEdges:
         """Return the destinations `order` (int64[k]) in this order, with their edges."""
         counts = np.diff(self.indptr)[order]
         edges = entries_of(self.indptr[order], counts)
-        by_edge = "neighbours", "weight", "edge_weight", "relation", "relation_sum"
+        by_edge = "neighbours", "weight", "edge_weight", "relation", "relation_sum", "relation_count"
         present = {name: array for name, array in vars(self).items() if array is not None and name != "indptr"}
         chosen = {name: array[edges if name in by_edge else order] for name, array in present.items()}
         return replace(self, indptr=indptr_of(counts), **chosen)
+
+
+def _typed(indptr: np.ndarray, relation: np.ndarray | None, weight: np.ndarray | None) -> tuple[np.ndarray | None, ...]:
+    """Return relation, relation_sum and relation_count of KnownEdges."""
+    return relation, sums_by_relation(indptr, relation, weight), counts_by_relation(indptr, relation, weight)
 
 
 class EdgeNames:
@@ -170,6 +183,7 @@ class EdgeNames:
         """Take `home` as the owner of the source of each edge of `known`: int64[edges]."""
         self.known, self.counts, self.answers, self._home_of_edge = known, counts, answers, home
         self._ids, owner = known.destinations[destinations], np.repeat(np.arange(len(counts)), counts)
+        # The owner of a destination has its list, and needs no edges beside the id.
         kept = np.ones(len(owner), bool) if homes is None else homes != owner
         self._owner, self._described = owner[kept], destinations[kept]
         self._described_counts = np.bincount(self._owner, minlength=len(counts)).astype(np.int64)
@@ -246,6 +260,7 @@ class EdgeNames:
         """Return the columns of ids, of pairs with their edges, and of edges."""
         known, at = self.known, self._described
         named = np.empty(int(self.edge_bounds[-1]), np.int64)
+        # An empty array would mean: count only.
         if len(named):
             self._found(named)
         pairs = [known.sampled[at], known.degree[at], np.diff(self._pair_indptr)]
@@ -253,7 +268,8 @@ class EdgeNames:
             assert known.drawn_weight is not None, "weights are carried"
             assert known.weight_sum is not None, "sums come with them"
             pairs += [known.drawn_weight[at], known.weight_sum[at]]
-        carried = known.neighbours, known.weight, known.edge_weight, known.relation, known.relation_sum
+        typed = known.relation, known.relation_sum, known.relation_count
+        carried = known.neighbours, known.weight, known.edge_weight, *typed
         return [[self._ids], pairs, [each[named] for each in carried if each is not None]]
 
     def _known(self, destinations: np.ndarray, pairs: list[np.ndarray], edges: list[np.ndarray]) -> KnownEdges:
@@ -261,19 +277,20 @@ class EdgeNames:
         neighbours, *weights = edges
         weight = weights.pop(0) if self.answers.weighted else None
         edge_weight, drawn, total = (weights.pop(0), *sums) if self.answers.weights else (None, None, None)
-        relation, relation_sum = weights if self.answers.relations else (None, None)
         of_pairs = destinations, sampled, degree, indptr_of(counts)
-        return KnownEdges(*of_pairs, neighbours, weight, edge_weight, drawn, total, relation, relation_sum)
+        return KnownEdges(*of_pairs, neighbours, weight, edge_weight, drawn, total, *weights)
 
 
 def columns_of(answers: AnswerFormat) -> tuple[list[Column], list[Column], list[Column]]:
     """List the columns of a pair, of a pair with edges, and of an edge.
 
-    These are the destination; edges drawn, in-degree, edges named, two sums; source, weights, relation and its sum.
+    These are the destination; edges drawn, in-degree, edges named, two sums; source, weights, relation, its sums.
     """
     pair = [NUMBER] * 3 + [WEIGHT_SUM] * (2 * answers.weights)
     of_edge = [NUMBER, *[WEIGHT] * (answers.weighted + answers.weights)]
-    return [NUMBER], pair, [*of_edge, NUMBER, WEIGHT_SUM] if answers.relations else of_edge
+    if answers.relations:
+        of_edge += [NUMBER, WEIGHT_SUM, *[NUMBER] * answers.weighted]
+    return [NUMBER], pair, of_edge
 
 
 def words_of(answers: AnswerFormat, pairs: np.ndarray, described: np.ndarray, edges: np.ndarray) -> np.ndarray:

@@ -185,7 +185,7 @@ class PartialBlockBuilder:
 
         # Neither way reorders edges, so a mask over all edges picks the weights of those kept.
         weight, kept = _joined(known, "weight"), None
-        relation, sums = _joined(known, "relation"), _joined(known, "relation_sum")
+        relation, sums, counts = (_joined(known, name) for name in ("relation", "relation_sum", "relation_count"))
         if weight is not None or known[0].edge_weight is not None or relation is not None:
             neighbours = _joined(known, "neighbours")
             kept = (neighbours >= self.first) & (neighbours < self.end)
@@ -201,6 +201,7 @@ class PartialBlockBuilder:
             weights=None if kept is None else self._weights(known, kept, vertices),
             relation=None if relation is None else self._on_device(as_tensor_dtype(relation[kept])),
             relation_sum=None if sums is None else self._on_device(sums[kept]),
+            relation_count=None if counts is None else self._on_device(counts[kept]),
         )
         return LocalShare(block, vertices, read, None if wanted is None else further)
 
@@ -214,6 +215,7 @@ class PartialBlockBuilder:
         if known[0].edge_weight is None:
             return None
         assert self.topology.weight_sum is not None, "weights are held with their sums"
+        # A shard has sums of own vertices alone, counted from its first one.
         rows = self._numbers if vertices is None else vertices - self._numbered_from
         sums = _joined(known, "drawn_weight"), _joined(known, "weight_sum"), self.topology.weight_sum[rows]
         return EdgeWeights(self._on_device(_joined(known, "edge_weight")[kept]), *map(self._on_device, sums))

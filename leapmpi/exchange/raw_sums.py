@@ -154,6 +154,7 @@ def stacked_from_sums(layers: Sequence[Layer], sums: Tensor, own: Rows | None) -
     summed by itself, as without the others.
     """
     of_sums, *of_own = zip(*(layer.sums.weights for layer in layers), strict=True)
+    # One product reads the rows once; one for each model would read them as often as there are models.
     stacked = product(sums, torch.cat(of_sums))
     for weights in of_own:
         assert own is not None, "layers that multiply own rows need them"

@@ -39,6 +39,7 @@ def reader_of(ctx: RankContext, layer: Layer) -> Layer | None:
     model = ctx.model
     if layer.number == len(model.layers) or layer.shares is None or layer.shares.layout is not SUM:
         return None
+    # A finish of its own, or a residual, may mix columns; then none can be left out.
     apart = type(layer).finish is Layer.finish and layer.residual is None
     head = model.head
     last = head is None or (head.jumping not in ("cat", "max") and type(head).forward is Head.forward)

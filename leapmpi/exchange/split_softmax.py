@@ -22,34 +22,32 @@ from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block, indptr_of
 from leapmpi.system.jit import compiled
 
-_NO_WEIGHT = np.empty(0, np.float32)
-
 
 @compiled
-def _split(indptr, relation, weight, owner, home, ranks, owners, groups):
+def _split(indptr, relation, owner, home, ranks, owners, groups):
     """Write an owner and the number of a group for each group that is split among owners.
 
     Returns how many were written, the number of groups, and how many parts of any groups are away from the `home` of
-    their destination. Sums are added up as owners do it, to the same bits.
+    their destination.
     """
-    sums, last = np.zeros(ranks), np.full(ranks, -1)
+    # `last` remembers the group that a count belongs to: clearing all ranks for each group would take ranks x groups.
+    counts, last = np.zeros(ranks, np.int64), np.full(ranks, -1)
     found = count = away = 0
     for i in range(len(indptr) - 1):
         begin = indptr[i]
         while begin < indptr[i + 1]:
-            end, total, first = begin, 0.0, found
+            end, first = begin, found
             while end < indptr[i + 1] and relation[end] == relation[begin]:
-                each = np.float64(weight[end]) if len(weight) else 1.0
                 if last[owner[end]] != begin:
-                    last[owner[end]], sums[owner[end]] = begin, 0.0
-                sums[owner[end]] += each
-                total += each
+                    last[owner[end]], counts[owner[end]] = begin, 0
+                counts[owner[end]] += 1
                 end += 1
+            # The first edge of each owner speaks for the others: `last` is reset so that the owner counts once.
             for e in range(begin, end):
                 if last[owner[e]] == begin:
                     last[owner[e]] = -1
                     away += owner[e] != home[i]
-                    if sums[owner[e]] != total:
+                    if counts[owner[e]] != end - begin:
                         owners[found], groups[found] = owner[e], count
                         found += 1
             count += found > first
@@ -58,17 +56,16 @@ def _split(indptr, relation, weight, owner, home, ranks, owners, groups):
 
 
 @compiled
-def _find_runs(indptr, relation, weight, relation_sum, destinations, edges, incomplete):
-    """Write the destination and first edge of each group, and whether its edges do not add up to `relation_sum`."""
+def _find_runs(indptr, relation, drawn, destinations, edges, incomplete):
+    """Write the destination and first edge of each group, and whether it has fewer edges here than were `drawn`."""
     found = 0
     for i in range(len(indptr) - 1):
         begin = indptr[i]
         while begin < indptr[i + 1]:
-            end, total = begin, 0.0
+            end = begin
             while end < indptr[i + 1] and relation[end] == relation[begin]:
-                total += np.float64(weight[end]) if len(weight) else 1.0
                 end += 1
-            destinations[found], edges[found], incomplete[found] = i, begin, total != relation_sum[begin]
+            destinations[found], edges[found], incomplete[found] = i, begin, end - begin != drawn[begin]
             found += 1
             begin = end
     return found
@@ -91,9 +88,8 @@ class SplitGroups:
     def of(cls, block: Block, rank_offsets: np.ndarray) -> SplitGroups:
         """Find the split groups of `block`. Local."""
         ranks, owners, groups = len(rank_offsets) - 1, *np.empty((2, block.edges), np.int64)
-        weight = _NO_WEIGHT if block.weight is None else block.weight
         homes = home_of(block.neighbours, rank_offsets), home_of(block.dst, rank_offsets)
-        found, total, away = _split(block.indptr, block.relation, weight, *homes, ranks, owners, groups)
+        found, total, away = _split(block.indptr, block.relation, *homes, ranks, owners, groups)
         order = np.argsort(owners[:found], kind="stable")
         return cls(groups[:found][order], np.bincount(owners[:found], minlength=ranks).astype(np.int64), total, away)
 
@@ -119,13 +115,14 @@ class Runs:
     def of(cls, block: PartialBlock) -> Runs:
         """Find the runs of `block`. Local."""
         assert block.relation is not None, "softmaxes within relations are those of typed graphs"
-        assert block.relation_sum is not None, "relations come with their sums"
-        indptr, relation, total = (e.cpu().numpy() for e in (block.edges.indptr, block.relation, block.relation_sum))
-        weight = _NO_WEIGHT if block.weight is None else block.weight.cpu().numpy()
+        # Weights may be so far apart that sums of them hide an edge; counts hide none.
+        drawn = block.relation_sum if block.weight is None else block.relation_count
+        assert drawn is not None, "relations come with their sums and counts"
+        indptr, relation, count = (each.cpu().numpy() for each in (block.edges.indptr, block.relation, drawn))
         (destinations, edges), incomplete = np.empty((2, len(relation)), np.int64), np.empty(len(relation), np.bool_)
-        count = _find_runs(indptr, relation, weight, total, destinations, edges, incomplete)
-        edges = edges[:count].copy()
-        return cls(destinations[:count].copy(), edges, relation[edges], np.flatnonzero(incomplete[:count]))
+        found = _find_runs(indptr, relation, count, destinations, edges, incomplete)
+        edges = edges[:found].copy()
+        return cls(destinations[:found].copy(), edges, relation[edges], np.flatnonzero(incomplete[:found]))
 
 
 class SplitSoftmax:
@@ -138,12 +135,14 @@ class SplitSoftmax:
 
         named: int64[ranks], how many destinations each rank has named here.
         """
+        # Runs are in order of destinations, and those of each requesting rank follow each other.
         bounds = np.searchsorted(runs.destinations[runs.incomplete], destinations + indptr_of(named))
         self.runs = torch.from_numpy(runs.edges).to(ctx.device), torch.from_numpy(runs.incomplete).to(ctx.device)
         self.own, sent = int(bounds[0]), np.diff(bounds)
         mine = np.repeat(np.arange(ctx.ranks), wanted.counts) == ctx.rank
         counts = np.where(np.arange(ctx.ranks) == ctx.rank, 0, wanted.counts)
         here, places = wanted.groups[mine], np.arange(len(runs.incomplete))
+        # Totals go back by the same route reversed: whoever sent a logarithm receives its total.
         there = Route(wanted.total, here, wanted.groups[~mine], counts, sent)
         back = Route(len(places), places[: self.own], places[self.own :], sent, counts)
         zeros = False, False
@@ -159,6 +158,7 @@ class SplitSoftmax:
         """
         own: list[Tensor] = []
         mine, others = logs[: self.own], logs[self.own :]
+        # The gradient of own logarithms is complete first, and waits for that of the others.
         computed = ComputedApart(
             (others, lambda gradient: backward(torch.cat([*own, gradient]))), lambda: (mine, own.append)
         )

@@ -40,6 +40,7 @@ def scores_of(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
     if as_sources or len(step.replaced) < 2:
         yield from _of_step(scorer, rows, step)
         return
+    # The scorer of sources reads edges backwards, so the two ends are scored apart.
     of_destinations, of_sources = step.replaced
     yield from _of_step(scorer, rows, replace(step, replaced=[of_destinations]))
     turned = replace(step, source=step.destination, destination=step.source, replaced=[of_sources])
@@ -95,6 +96,7 @@ def _blocks(scorer: Scorer, ends: list[np.ndarray]) -> list[tuple[np.ndarray, np
     found = []
     for each in ends:
         vertices = DistinctVertices(distinct(each))
+        # A product scores all edges with all candidates; with many distinct ones most scores would be thrown away.
         if len(vertices.ids) > scorer.candidates_at_once * each.shape[1]:
             return None
         found.append((vertices.ids, vertices.numbers(each)))

@@ -16,7 +16,7 @@ from torch import Tensor
 from leapmpi.comm.communicator import Communicator
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.topology import places_among
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.features.row_memory import RowMemory
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.features.shards.row_request import RequestedRows
@@ -277,7 +277,9 @@ class LearnedRows:
             found[here] = True
             if found.all():
                 return
-        raise DataError(f"{origin}: it lacks {(~found).sum()} learned rows of the vertices here; choose another run")
+        raise DataError(
+            f"{origin}: it lacks {counted((~found).sum(), 'learned row')} of the vertices here; choose another run"
+        )
 
     def _places(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Find the rows here with one of the `ids` (int64[k], original), and their places in `ids`."""
@@ -318,7 +320,7 @@ class LearnedRows:
         """Take over rows of a weights file. Raises DataError, naming `origin`, where rows do not fit or are missing."""
         rows, ids = arrays.get(ROWS), arrays.get(IDS, np.empty(0, np.int64))
         if rows is None or rows.shape != (len(ids), self.values.shape[1]):
-            raise DataError(f"{origin}: it holds no learned rows of {self.values.shape[1]} columns")
+            raise DataError(f"{origin}: it holds no learned rows of {counted(self.values.shape[1], 'column')}")
         here, there = self._places(ids)
         if len(here) < len(self.original):
             missing = np.setdiff1d(self.original, ids)

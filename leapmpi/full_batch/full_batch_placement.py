@@ -15,7 +15,7 @@ from leapmpi.config.sections import StrategyConfig
 from leapmpi.config.setting import ALL_NEIGHBOURS, names_code
 from leapmpi.engine.placement import Placement, Strategy
 from leapmpi.engine.tuning_log import TuningLog
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.layer_graphs import KINDS, PARTIAL, RAW, Chooser, LayerInputs, Split
 from leapmpi.exchange.mode import ExchangeMode
@@ -138,7 +138,7 @@ def check_full_batch(rules: FullBatchRules, config: Config, dataset: Dataset) ->
         raise ConfigError(f"strategy: {name} trains vertices, not edges; use leap or pull with --task link")
     if config.train.batch_size < train:
         raise ConfigError(
-            f"strategy: {name} trains all {train:,} training vertices in every step, and --batch-size is "
+            f"strategy: {name} trains all {counted(train, 'training vertex')} in every step, and --batch-size is "
             f"{config.train.batch_size:,}; give --batch-size full, or use leap or pull"
         )
     _check_all_neighbours(config, dataset)

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from leapmpi.dataset.topology import entries_of
 from leapmpi.exchange.own_lists import OwnLists
 from leapmpi.inference.chunks import Needed
 from leapmpi.inference.row_store import RowStore
+from leapmpi.nn.attention_links import OWN, edge_places
 from leapmpi.nn.carried_attention import CarriedAttention
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.tensors import BlockTensors
@@ -43,22 +45,24 @@ class KeptAttention:
 
         destinations: int64[n], some of this layer's, whose edges in `lists` are in this layer's lists too.
         """
-        places = np.searchsorted(self.needed.destinations, destinations)
-        counts = edge_counts(self.needed.lists, destinations)
-        found = entries_of(self._indptr[places], counts)
-        below, numbers = self.needed.lists.topology, self.needed.lists.numbers(destinations)
-        above, wanted = lists.topology, edge_counts(lists, destinations)
-        if not np.array_equal(counts, wanted):
-            # The lists above lack some relations. A relation has all its edges there, or none.
-            assert below.relation is not None, "only lists of typed graphs differ"
-            assert above.relation is not None, "they are of the same graph"
-            read = np.unique(above.relation[entries_of(above.indptr[lists.numbers(destinations)], wanted - 1)])
-            others = np.delete(np.arange(len(found)), indptr_of(counts)[:-1])
-            kept = np.ones(len(found), bool)
-            kept[others] = np.isin(below.relation[entries_of(below.indptr[numbers], counts - 1)], read)
-            found = found[kept]
-        assert len(found) == wanted.sum(), "an edge is in the lists of the layer below too"
-        return self.rows[found]
+        number = np.searchsorted(self.needed.destinations, destinations)
+
+        def relations(places: Tensor) -> tuple[Tensor, Tensor]:
+            relation = torch.full_like(places, OWN)
+            # Own edges stand first, where the list of a destination begins.
+            relation[torch.isin(places, indptr[number], invert=True)] = _relations(self.needed.lists, destinations)
+            return relation, _relations(lists, destinations)
+
+        indptr, counts = (torch.from_numpy(each) for each in (self._indptr, edge_counts(lists, destinations)))
+        return self.rows[edge_places(indptr, torch.from_numpy(number), counts, relations).numpy()]
+
+
+def _relations(lists: OwnLists, destinations: np.ndarray) -> Tensor:
+    """Return the relations of the edges that `lists` hold of `destinations`: int64[edges]."""
+    topology, counts = lists.topology, edge_counts(lists, destinations) - 1
+    assert topology.relation is not None, "only lists of typed graphs differ"
+    entries = entries_of(topology.indptr[lists.numbers(destinations)], counts)
+    return torch.from_numpy(topology.relation[entries].astype(np.int64))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import topology_bytes
 from leapmpi.device.device_sampler import DeviceSampler
 from leapmpi.engine.disaggregated.share_preparation import sums_suffice
+from leapmpi.errors import counted
 from leapmpi.evaluation.link_scoring import LinkScoring
 from leapmpi.exchange.context import Loaded
 from leapmpi.features.shards.device_shard import DeviceShard
@@ -30,7 +31,7 @@ from leapmpi.features.shards.pinned_shard import PinnedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.model import canonical, input_width, schema_of_typed, settings_without_effect
 from leapmpi.nn.task import EdgeTask
-from leapmpi.runs.text import counted, rank_table, ranks_text, size_text
+from leapmpi.runs.text import rank_table, ranks_text, size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
@@ -70,11 +71,11 @@ def summary_lines(trainer: Trainer, facts: list[dict]) -> list[str]:
     threads = enumeration([str(each) for each in sorted({fact["threads"] for fact in facts})])
     features = _by_type(dataset) or (f"{dataset.feature_dim:,} features" if dataset.feature_dim else "no features")
     sampled = ", sampled" * config.evaluation_samples
-    hosts = f"{world.size} on {world.nodes} node{'s' * (world.nodes > 1)}"
+    hosts = f"{world.size} on {counted(world.nodes, 'node')}"
     return [
         f"data    {config.data}: {dataset.vertices:,} vertices, {dataset.edges:,} edges, {features}, "
         f"{task.classes} {task.columns}",
-        f"ranks   {hosts}, {devices}, {threads} thread{'s' * (threads != '1')} each, {dataset.parts} parts",
+        f"ranks   {hosts}, {devices}, {threads} thread{'s' * (threads != '1')} each, {counted(dataset.parts, 'part')}",
         f"model   {model_names(config)}, {_sampler(config)}, {batch}; strategy {config.strategy.name}; "
         f"{trainer.evaluator.metric.name}{sampled}",
     ]
@@ -92,7 +93,7 @@ def lines(trainer: Trainer, facts: list[dict]) -> list[str]:
         f"{loaded.ctx.task.classes} {loaded.ctx.task.columns}, {dataset.parts} parts ({method}); {_of_edges(trainer)}"
         f"topology {_topology(trainer, facts)}",
         *_rows_by_type(config, dataset),
-        f"ranks {world.size} on {world.nodes} node{'s' * (world.nodes > 1)}, MPI {library_name(load_mpi())} "
+        f"ranks {world.size} on {counted(world.nodes, 'node')}, MPI {library_name(load_mpi())} "
         f"({library_file()}), GPU data {_device_path(config, loaded)}",
         *(f"  {line}" for line in rank_table(facts)),
         _plan(trainer),
@@ -111,7 +112,7 @@ def _roles(trainer: Trainer) -> list[str]:
     if sums_suffice(trainer.ctx.model):
         sent = "sums" if trainer.engine.mode_name == "sums" else "sums, or rows where they are multiplied first"
     ahead = trainer.prepared.prefetch_depth
-    shares = f"{roles.shares} share{'s' * (roles.shares > 1)} of a mini-batch"
+    shares = f"{counted(roles.shares, 'share')} of a mini-batch"
     return [f"roles: {roles.sentence()}; {shares}, for the first layer {sent}, {ahead} ahead at most"]
 
 
@@ -200,7 +201,7 @@ def _plan(trainer: Trainer) -> str:
         roots = "batches of the sampler's own"
     merged = f" (merged by {config.strategy.merge})" if 1 < steps < world.size else ""
     return (
-        f"plan: strategy {config.strategy.name}, remote {engine.mode_name}, {steps} time step{'s' * (steps > 1)}"
+        f"plan: strategy {config.strategy.name}, remote {engine.mode_name}, {counted(steps, 'time step')}"
         f"{merged}; {roots}; {_sampler(config)}; "
         f"{_models(trainer)} parameters ({config.train.parameter_dtype})"
     )
@@ -220,7 +221,7 @@ def about_early_stop(trainer: Trainer) -> str:
     """Describe early stopping: '5 evaluations without a better accuracy on the validation vertices'."""
     limit, metric = trainer.config.train.early_stop, trainer.evaluator.metric.name
     of = ", for each of the models" if trainer.config.strategy.vary else ""
-    return f"{limit} evaluation{'s' * (limit > 1)} without a better {metric} on the validation vertices{of}"
+    return f"{counted(limit, 'evaluation')} without a better {metric} on the validation vertices{of}"
 
 
 def _edges(trainer: Trainer) -> list[str]:
@@ -242,7 +243,7 @@ def _edges(trainer: Trainer) -> list[str]:
     count = link.negatives_per_edge
     kind = link.negatives_and_file[0]
     takes_all = negatives_named(kind).takes_all
-    drawn = "all vertices as negatives" if takes_all else f"{count} {kind} negative{'s' * (count > 1)}"
+    drawn = "all vertices as negatives" if takes_all else counted(count, f"{kind} negative")
     return [f"{splits}, held back; scorer {scorer}; {drawn} of {each}{against}; a batch's own edges {own}"]
 
 

@@ -23,7 +23,7 @@ from leapmpi.config.sections import fields, flattened
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.own_model import changed_code
 from leapmpi.engine.tuning_log import TIME_STEPS, TuningRecord, from_records
-from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.errors import ConfigError, DataError, RunFolderError, counted
 from leapmpi.features.learned_rows import ROW_ARRAYS, ROWS, without_rows
 from leapmpi.full_batch.part_assignment import PartAssignment
 from leapmpi.nn.model import canonical, input_width
@@ -32,7 +32,6 @@ from leapmpi.runs import schemas
 from leapmpi.runs.checkpoint_folder import CheckpointFile, CheckpointFolder
 from leapmpi.runs.file_names import WEIGHTS_BEST, model_folder
 from leapmpi.runs.run import Run, load_run
-from leapmpi.runs.text import counted
 from leapmpi.runs.weights import read_weights
 from leapmpi.session.label_statistics import set_scale
 from leapmpi.system.phase_timers import PHASES
@@ -80,7 +79,8 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
     waited = evaluations_since(state.values["best"]["epoch"], state.values["epochs"])
     if finished and 0 < config.train.early_stop <= waited:
         raise RunFolderError(
-            f"{folder} holds a finished run that stopped early, {waited} evaluations after its best epoch; to continue "
+            f"{folder} holds a finished run that stopped early, {counted(waited, 'evaluation')} after its best epoch; "
+            "to continue "
             "it, raise --early-stop or leave it out, or choose another --run folder"
         )
     if found := list(_differences(state.values, config, dataset)):
@@ -169,7 +169,7 @@ def _differences(saved: dict[str, Any], config: Config, dataset: Dataset) -> Ite
 def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int) -> Iterator[str]:
     """Yield allowed differences from before that bear on the results, for the log."""
     if saved["ranks"] != ranks:
-        yield f"{ranks} rank{'s' * (ranks > 1)} (was {saved['ranks']})"
+        yield f"{counted(ranks, 'rank')} (was {saved['ranks']})"
     if saved["uuid"] != dataset.uuid:
         yield "another partition of the same graph"
     yield from changed_code(config, saved)
@@ -211,7 +211,8 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
         )
     if moved := next((each for each in others if each != first), None):
         raise ConfigError(
-            f"--replay {config.run.replay}: that run went on on {moved} ranks after it had begun on {first}; only a "
+            f"--replay {config.run.replay}: that run went on on {counted(moved, 'rank')} after it had begun on "
+            f"{first}; only a "
             "run on the same ranks throughout can be replayed"
         )
     # Runs of earlier versions do not say.
@@ -224,7 +225,7 @@ def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[Tunin
     for each in decisions:
         if each.about == TIME_STEPS and not 1 <= each.value <= ranks:
             raise RunFolderError(
-                f"--replay {config.run.replay}: it chose {each.value} time steps on {counted(ranks, 'rank')}"
+                f"--replay {config.run.replay}: it chose {counted(each.value, 'time step')} on {counted(ranks, 'rank')}"
             )
     return decisions
 

@@ -6,7 +6,7 @@ they have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -19,6 +19,9 @@ from leapmpi.nn.tensors import BlockTensors
 
 PLACE_BYTES = 4
 """Bytes of the number of an edge in the block below."""
+
+OWN = -1
+"""Relation of the edge from a destination to itself."""
 
 
 def with_links(layers: Sequence[Layer], blocks: Sequence[BlockTensors]) -> list[BlockTensors]:
@@ -50,13 +53,34 @@ def _places(block: BlockTensors, below: BlockTensors) -> Tensor | None:
     ids, order = below.dst_original.sort()
     number = order[torch.searchsorted(ids, block.dst_original).clamp(max=len(ids) - 1)]
     assert torch.equal(below.dst_original[number], block.dst_original), "destinations are some of those below"
-    every, counts = torch.arange(len(others.indices), device=number.device), others.counts[number]
-    begin = (others.indptr[number] - counts.cumsum(0) + counts).repeat_interleave(counts)
-    found = begin + every[: len(begin)]
-    if not torch.equal(counts, edges.counts) and block.relation is not None and below.relation is not None:
-        # A relation has all its edges in this block, or none. Numbers of relations are one higher, 0 for own edges.
-        relation = below.values_with_self(every.new_zeros(below.n_dst), below.relation.long() + 1)
-        read = torch.cat((every.new_zeros(1), block.relation.long().unique() + 1))
-        found = found[torch.isin(relation[found], read)]
-    assert len(found) == len(edges.indices), "the block below holds all edges of a destination"
-    return None if torch.equal(found, every[: len(found)]) else found.int()
+
+    def relations(found: Tensor) -> tuple[Tensor, Tensor]:
+        assert block.relation is not None, "only blocks of typed graphs differ"
+        assert below.relation is not None, "they are of the same graph"
+        relation = below.values_with_self(found.new_full((below.n_dst,), OWN), below.relation.long())
+        return relation[found], block.relation.long()
+
+    found = edge_places(others.indptr, number, edges.counts, relations)
+    in_order = torch.equal(found, torch.arange(len(found), device=found.device))
+    return None if in_order else found.int()
+
+
+def edge_places(
+    indptr: Tensor, number: Tensor, counts: Tensor, relations: Callable[[Tensor], tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Find the edges of a layer among those of the layer below: int64[edges], own ones first for each destination.
+
+    indptr: int64[n + 1], of the edges below, own ones too. number: int64[m], the layer's destinations among those
+    below; counts: int64[m], their edges in the layer. relations: returns those of edges at given places below, OWN for
+    own edges, and those that the layer reads; called where the layer lacks edges.
+    """
+    begin = indptr[number]
+    below = indptr[number + 1] - begin
+    found = (begin - below.cumsum(0) + below).repeat_interleave(below)
+    found += torch.arange(len(found), device=found.device)
+    if not torch.equal(below, counts):
+        # A relation has all its edges in the layer, or none: relations alone decide.
+        relation, read = relations(found)
+        found = found[(relation == OWN) | torch.isin(relation, read.unique())]
+    assert len(found) == counts.sum(), "the layer below holds all edges of a destination"
+    return found

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from leapmpi.config.options import MODELS, ModelMember, options_of, texts_of
 from leapmpi.config.setting import learned_width, names_code
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.head import Head
 from leapmpi.nn.layer import Layer, Weighted
@@ -68,7 +68,10 @@ class Model(nn.Module):
         float type. `dropout` is the key of the masks, None in evaluation. Raises ConfigError when the numbers differ.
         """
         if len(blocks) != len(self.layers):
-            raise ConfigError(f"the model has {len(self.layers)} layers but {len(blocks)} fan-outs are given")
+            raise ConfigError(
+                f"the model has {counted(len(self.layers), 'layer')} but the fan-out is of "
+                f"{counted(len(blocks), 'hop')}"
+            )
         first = self.layers[0](blocks[-1], x.to(self.layers[0].bias.dtype), dropout)
         return self.after(0, blocks, first, dropout)
 
@@ -96,6 +99,10 @@ class Model(nn.Module):
         roots = blocks[0].n_dst
         rows = [*below, *(each[:roots] for each in outputs)]
         return self.head(rows, blocks[0].dst_original[:roots], dropout)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss`, made of this model's outputs, to those of the parameters."""
+        loss.backward()
 
     def statistics(self) -> dict[str, Tensor]:
         """Return means and variances that batch normalisation keeps besides parameters, by name; empty without."""
@@ -190,7 +197,10 @@ def build_model(
     if layers < 1:
         raise ConfigError(f"a model needs at least one layer, that is one fan-out, not {layers}")
     if in_dim < 1 or out_dim < 1:
-        raise ConfigError(f"a model needs features and classes; the dataset has {in_dim} features, {out_dim} classes")
+        raise ConfigError(
+            f"a model needs features and classes; the dataset has {counted(in_dim, 'feature')}, "
+            f"{counted(out_dim, 'class')}"
+        )
     # A user's code may draw weights by itself.
     config = replace(config, seed=seed) if names_code(config.name) else config
     given: dict[str, Any] = {"edge_dim": edge_dim} if edge_dim and takes_edge_features(config.name) else {}

@@ -157,7 +157,7 @@ def without_pruned(block: AnyBlock, place_of: Mapping[int, int]) -> AnyBlock:
     read = torch.isin(relation, torch.tensor(list(place_of), device=relation.device))
     before = torch.cat((edges.indptr.new_zeros(1), read.cumsum(0)))
     changed: dict[str, Any] = {"edges": Edges(before[edges.indptr], edges.indices[read], edges.sources)}
-    for name in ("relation", "relation_sum", "weight"):
+    for name in ("relation", "relation_sum", "relation_count", "weight"):
         if (values := getattr(block, name, None)) is not None:
             changed[name] = values[read]
     return replace(block, **changed)

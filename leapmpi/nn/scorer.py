@@ -17,6 +17,9 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.tensors import operations
 from leapmpi.registry import Member, Registry
 
+_NUMBERS = 1 << 18
+"""Numbers of pairs of rows that are scored at a time: as many as a core's cache holds."""
+
 
 class Scorer(nn.Module):
     """One way to score pairs of embeddings; higher is likelier."""
@@ -48,8 +51,17 @@ class Scorer(nn.Module):
 
     def all_sources(self, source: Tensor, destination: Tensor) -> Tensor:
         """Score float[n, D], float[k, D] -> float[k, n]: every destination with every source, as `forward`."""
-        rows = [self(source, row.expand_as(source)) for row in destination]
-        return torch.stack(rows) if rows else source.new_empty((0, len(source)))
+        return every_pair(lambda ends, others: self(others, ends), destination, source)
+
+
+def every_pair(score: Callable[[Tensor, Tensor], Tensor], rows: Tensor, others: Tensor) -> Tensor:
+    """Score each of `rows` (float[k, D]) with each of `others` (float[n, D]) by `score` of pairs: float[k, n]."""
+    # One row at a time would take as many calls as there are rows; all at once would leave the cache.
+    step, found = max(1, _NUMBERS // max(1, others.numel())), []
+    for some in rows.split(step):
+        pairs = some[:, None].expand(-1, len(others), -1), others.expand(len(some), -1, -1)
+        found.append(score(*(each.flatten(0, 1) for each in pairs)).unflatten(0, (len(some), len(others))))
+    return torch.cat(found)
 
 
 @dataclass(frozen=True)

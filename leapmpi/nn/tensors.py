@@ -307,6 +307,8 @@ class PartialBlock:
     """As in a block."""
     relation_sum: Tensor | None = None
     """float64[edges], with relations: edges that its destination drew of its relation on all ranks, or weights."""
+    relation_count: Tensor | None = None
+    """int64[edges]: the number of those edges, present where the sampler gives weights."""
     dst_original: Tensor | None = None
     """int64[n_dst]: original ids of the destinations, where the layer's masks read them."""
     runs: tuple[Tensor, Tensor] | None = None
@@ -331,9 +333,8 @@ class PartialBlock:
 
     def share(self, dtype: torch.dtype) -> Tensor:
         """Return float[edges]: each edge's share in the estimated mean, as in a block."""
-        if self.weights is not None:
-            return self.weights.share(self.edges.counts, self.weight, dtype)
-        return self.plain_share(dtype)
+        weights = self.weights
+        return self.plain_share(dtype) if weights is None else weights.share(self.edges.counts, self.weight, dtype)
 
     def plain_share(self, dtype: torch.dtype) -> Tensor:
         """Return `share`, float[edges], without the weights of the dataset's edges."""
@@ -348,9 +349,8 @@ class PartialBlock:
     def relation_share(self, dtype: torch.dtype) -> Tensor:
         """Return shares as in a block: float[edges], in the order of `groups`."""
         assert self.relation_sum is not None, "blocks of typed graphs know what each destination drew of a relation"
-        order, weight = self.groups.order, self.weight
-        each = torch.ones_like(self.relation_sum) if weight is None else weight.double()
-        return (each / self.relation_sum)[order].to(dtype)
+        each = torch.ones_like(self.relation_sum) if self.weight is None else self.weight.double()
+        return (each / self.relation_sum)[self.groups.order].to(dtype)
 
     @property
     def edges_with_self(self) -> Edges:
@@ -380,8 +380,7 @@ class PartialBlock:
 
     def of_destinations(self, first: int, end: int) -> PartialBlock:
         """Return the block of destinations `first` to `end` (exclusive), which shares the sources, and memory."""
-        edges, kept = self.edges.of_destinations(first, end)
-        destinations, rows = self.local
+        (edges, kept), (destinations, rows) = self.edges.of_destinations(first, end), self.local
         # Destinations with own rows ascend, so those of the range follow each other.
         among = slice(*torch.searchsorted(destinations, destinations.new_tensor([first, end])).tolist())
         return PartialBlock(
@@ -396,5 +395,6 @@ class PartialBlock:
             None if self.sent is None else self.sent[first:end],
             None if self.relation is None else self.relation[kept],
             None if self.relation_sum is None else self.relation_sum[kept],
+            None if self.relation_count is None else self.relation_count[kept],
             None if self.dst_original is None else self.dst_original[first:end],
         )

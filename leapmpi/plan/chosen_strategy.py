@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from leapmpi.errors import counted
 from leapmpi.runs.text import size_text
 
 
@@ -52,7 +53,7 @@ class Choice:
         return (
             f"strategy auto: {self.strategy}, predicted {_text(mine)}; "
             + "; ".join([", ".join(others), *left_out] if others else left_out)
-            + f" (an epoch, by {self.iterations} counted iteration{'s' * (self.iterations > 1)} and {self.rates})"
+            + f" (an epoch, by {counted(self.iterations, 'counted iteration')} and {self.rates})"
         )
 
 

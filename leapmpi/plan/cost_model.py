@@ -75,7 +75,7 @@ def compute_seconds(counts: Counts, rates: Rates) -> float:
     return float(work.max(axis=0).sum() if counts.steps_synchronised else work.sum(axis=1).max())
 
 
-def iteration_seconds(counts: Counts, rates: Rates, *, ahead: bool = False) -> float:
+def iteration_seconds(counts: Counts, rates: Rates, *, ahead: bool) -> float:
     """Return the seconds of an iteration.
 
     With `ahead`, prefetching overlaps transfers that need no current weights with the previous iteration.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.jit import compiled
 
 _STEPS = 3
@@ -26,8 +26,8 @@ def part_starts(parts: int, ranks: int) -> np.ndarray:
     """
     if ranks > parts:
         raise DataError(
-            f"{ranks} ranks were started, but the dataset has {parts} part{'s' * (parts != 1)}; "
-            f"partition the graph again with --parts {ranks}, or start at most {parts} rank{'s' * (parts != 1)}"
+            f"{counted(ranks, 'rank')} were started, but the dataset has {counted(parts, 'part')}; "
+            f"partition the graph again with --parts {ranks}, or start at most {counted(parts, 'rank')}"
         )
     return -(-np.arange(ranks + 1, dtype=np.int64) * parts // ranks)
 

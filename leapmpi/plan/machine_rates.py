@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from leapmpi.config.plain_values import an_object, parsed
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.system.atomic_files import explain, written_aside
 from leapmpi.system.regular_files import read_text
 from leapmpi.system.stale_files import user_cache
@@ -73,7 +73,7 @@ def rates_file() -> Path:
 
 def machine_key(processor: str, mpi: str, ranks: int, nodes: int) -> str:
     """Return the key of kept rates: processor, MPI library, numbers of ranks and nodes."""
-    return f"{processor}; {mpi}; {ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}"
+    return f"{processor}; {mpi}; {counted(ranks, 'rank')} on {counted(nodes, 'node')}"
 
 
 def kept_rates(key: str) -> MachineRates | None:

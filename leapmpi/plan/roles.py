@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.plan.homes import parts_of_rank
 
 
@@ -23,7 +23,7 @@ class Roles:
         """Raise ConfigError if a role would have no rank."""
         if not 0 < self.preparing < self.ranks:
             raise ConfigError(
-                f"strategy.prepare_ranks: {self.preparing} of {self.ranks} rank{'s' * (self.ranks > 1)} would prepare, "
+                f"strategy.prepare_ranks: {self.preparing} of {counted(self.ranks, 'rank')} would prepare, "
                 f"which leaves none to compute; prepare on fewer, or start at least {self.preparing + 1} ranks"
             )
 

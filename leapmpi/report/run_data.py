@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from leapmpi.config.schema import Config, model_names
-from leapmpi.errors import LeapmpiError, RunFolderError
+from leapmpi.errors import LeapmpiError, RunFolderError, counted
 from leapmpi.runs.file_names import LOG
 from leapmpi.runs.run import ERRORS, FINISHED, Run, load_run
-from leapmpi.runs.text import counted
 from leapmpi.runs.warm_epochs import warm_epochs
 
 MOST_WARNINGS = 50

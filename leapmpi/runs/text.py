@@ -60,11 +60,6 @@ def listed(name: str, words: Sequence[str], width: int) -> str:
     return "\n".join(found)
 
 
-def counted(number: int, noun: str) -> str:
-    """Format a number of things: '1 rank', '3 ranks'."""
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def wrapped(line: str, indent: int, width: int = 80) -> str:
     """Break a line at blanks into lines of at most `width` columns, those after the first indented."""
     return textwrap.fill(

@@ -12,7 +12,8 @@ from html import escape
 from textwrap import fill
 from typing import Any
 
-from leapmpi.runs.text import aligned, condensed, counted, fitted, score_text, size_text
+from leapmpi.errors import counted
+from leapmpi.runs.text import aligned, condensed, fitted, score_text, size_text
 from leapmpi.runs.warm_epochs import about_cold, seconds_and_ratio
 
 _BENCH_HEADINGS = (
@@ -149,7 +150,7 @@ def forecast_table(outcome: dict[str, Any]) -> str:
 
 
 def _ranks(each: dict[str, Any]) -> str:
-    return f"{each['ranks']} rank{'s' * (each['ranks'] > 1)}"
+    return counted(each["ranks"], "rank")
 
 
 def _split(each: dict[str, Any]) -> str:
@@ -181,7 +182,7 @@ def _about_seconds(outcome: dict[str, Any]) -> list[str]:
     for each in outcome["rates"]:
         link = f", links as --link {each['link']}" if each["link"] else ""
         nodes = each["nodes_measured"]
-        rates = f"rates measured on {nodes} node{'s' * (nodes > 1)}" if nodes else "documented constants"
+        rates = f"rates measured on {counted(nodes, 'node')}" if nodes else "documented constants"
         sentences.append(f"{_ranks(each)}: seconds by {rates}{link}")
     if any(each["nodes_measured"] for each in outcome["rates"]):
         sentences.append(f"measured rates predicted {_OFF} times the seconds that epochs took in jobs/lab/forecasts")

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.sampling.frontier import Frontier
 from leapmpi.sampling.hop_sampler import HopSampler, normalise_rows
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Drawn, Setup
@@ -154,7 +154,7 @@ def layer_sizes(given: tuple[int, ...], layers: int) -> tuple[int, ...]:
     """
     if len(given) not in (1, layers) or min(given) < 1:
         raise ConfigError(
-            f"sampling.options: layer-size {','.join(map(str, given))} does not fit {layers} layers; "
+            f"sampling.options: layer-size {','.join(map(str, given))} does not fit {counted(layers, 'layer')}; "
             "give one number of vertices, or one per layer"
         )
     return given * layers if len(given) == 1 else given

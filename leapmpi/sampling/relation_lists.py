@@ -16,7 +16,7 @@ from leapmpi.config.sections import SamplingConfig
 from leapmpi.config.setting import parse_relation_fanout
 from leapmpi.dataset.graph_types import MOST_VERTICES, GraphTypes, Reached, reached
 from leapmpi.dataset.topology import Topology
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.sampling.block import indptr_of
 from leapmpi.sampling.workers import SamplerThreads
 from leapmpi.system.intrinsics import prefetch
@@ -161,7 +161,8 @@ def relation_fanouts(types: GraphTypes, fanouts: tuple[int, ...], given: tuple[s
             )
         if len(numbers) not in (1, len(fanouts)):
             raise ConfigError(
-                f"sampling.relation_fanout: {text!r} has {len(numbers)} fan-outs, and --fanout has {len(fanouts)}; "
+                f"sampling.relation_fanout: {text!r} has {counted(len(numbers), 'fan-out')}, and --fanout has "
+                f"{len(fanouts)}; "
                 "give one for all hops, or one per hop"
             )
         found[:, fits] = np.array(numbers, np.int64)[:, None]

@@ -33,12 +33,12 @@ def settle_split(
 ) -> tuple[Config, Split | None]:
     """Return `config` with the best split on this rank's node, and the split. Collective.
 
-    There is one where `config` leaves it open and lists are whole. It depends on settings, dataset and ranks alone.
+    There is one where `_is_open` and lists are whole. It depends on settings, dataset and ranks alone.
     offsets: int64[ranks + 1], first vertex of each rank.
 
     Raises ConfigError for memory that is too small, ResourceError for lack of it, on all ranks alike.
     """
-    if config.run.topology_memory != AUTO_SIZE or isinstance(topology, TopologyShard):
+    if isinstance(topology, TopologyShard) or not _is_open(config, dataset):
         return config, None
     here = all_gather_values(world.node_comm, world.rank)
     ranges = [(int(offsets[rank]), int(offsets[rank + 1])) for rank in here]
@@ -55,6 +55,12 @@ def settle_split(
     return _with(config, split), split
 
 
+def _is_open(config: Config, dataset: Dataset) -> bool:
+    """Return whether `config` leaves the split open, and `dataset` has rows that can be read from files."""
+    dense = dataset.feature_dim > 0 and not dataset.sparse
+    return config.run.topology_memory == AUTO_SIZE and given_memory(config) is not None and dense
+
+
 def _with(config: Config, split: Split) -> Config:
     """Return `config` with the sizes of `split`."""
     # No size is zero.
@@ -64,8 +70,7 @@ def _with(config: Config, split: Split) -> Config:
 
 def with_best_split(dataset: Dataset, topology: Topology, config: Config, ranks: int) -> Config:
     """Return `config` with the sizes that a job of `ranks` ranks on one node chooses, where they are open. Local."""
-    dense = dataset.feature_dim > 0 and not dataset.sparse
-    if config.run.topology_memory != AUTO_SIZE or given_memory(config) is None or not dense:
+    if not _is_open(config, dataset):
         return config
     return _with(config, _best(config, dataset, topology, _ranges(dataset, ranks)))
 

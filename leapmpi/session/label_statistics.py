@@ -10,7 +10,7 @@ import torch
 from leapmpi.comm.world import World
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, there_are
 from leapmpi.exchange.context import RankContext
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
@@ -82,7 +82,7 @@ def given_weights(setting: str, classes: int, noun: str = "classes") -> np.ndarr
     except ValueError:
         weights = _from_file(Path(setting), setting)
     if weights.shape != (classes,):
-        raise ConfigError(f"--class-weights {setting}: there are {weights.size} weights for {classes} {noun}")
+        raise ConfigError(f"--class-weights {setting}: {there_are(weights.size, 'weight')} for {classes} {noun}")
     if (bad := np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))).size:
         raise ConfigError(f"--class-weights {setting}: that of class {bad[0]} is {weights[bad[0]]}; expected 0 or more")
     if not weights.any():

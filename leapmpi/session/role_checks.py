@@ -5,7 +5,7 @@ from __future__ import annotations
 from leapmpi.config.schema import Config
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.engine.disaggregated.share_preparation import sums_suffice
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 from leapmpi.nn.model import model_of
 from leapmpi.plan.roles import Roles
 
@@ -39,6 +39,6 @@ def check_roles(config: Config, dataset: Dataset, ranks: int) -> None:
     if roles.shares > dataset.parts:
         role = f"{roles.preparing} ranks prepare" if roles.preparing == roles.shares else f"{roles.shares} compute"
         raise DataError(
-            f"{role} but the dataset has {dataset.parts} part{'s' * (dataset.parts > 1)}; partition the graph again "
+            f"{role} but the dataset has {counted(dataset.parts, 'part')}; partition the graph again "
             f"with --parts {roles.shares}, or give fewer ranks that role"
         )

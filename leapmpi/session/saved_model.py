@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.config.schema import Config
 from leapmpi.engine.own_model import changed_code
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.exchange.context import Loaded
 from leapmpi.features.learned_rows import ROWS, without_rows
 from leapmpi.nn.model import input_width
@@ -48,7 +48,8 @@ class SavedModel:
         # Shapes alone would name a parameter; the sentence here names the dataset.
         if (about["feature_dim"], about["classes"]) != (width, task.classes):
             raise DataError(
-                f"{self.config.data} has {width} features and {task.classes} classes, the run was trained "
+                f"{self.config.data} has {counted(width, 'feature')} and {counted(task.classes, 'class')}, the run "
+                "was trained "
                 f"on {about['feature_dim']} and {about['classes']}; evaluate it on its own dataset"
             )
         # Learned rows are no parameters of the model: their owners take them.

@@ -13,7 +13,7 @@ import numpy as np
 
 from leapmpi.config.sections import StrategyConfig
 from leapmpi.engine.placement import Placement, Strategy
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.plan.planner import merge_rule, plan_leap
@@ -70,7 +70,7 @@ def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
         return ranks
     if int(config.time_steps) > ranks:
         raise ConfigError(
-            f"strategy.time_steps: leap on {ranks} rank{'s' * (ranks > 1)} takes auto, measured, N or a number up to "
+            f"strategy.time_steps: leap on {counted(ranks, 'rank')} takes auto, measured, N or a number up to "
             f"{ranks}, not {config.time_steps}"
         )
     return int(config.time_steps)

@@ -19,7 +19,7 @@ from leapmpi.dataset.topology import load_topology
 from leapmpi.engine.machine import kept_for
 from leapmpi.engine.placement import strategy_named
 from leapmpi.engine.tuning_log import DEPENDENCIES, PARTS, RATES
-from leapmpi.errors import ConfigError, DataError, RunFolderError
+from leapmpi.errors import ConfigError, DataError, RunFolderError, counted
 from leapmpi.exchange.selection import MODES
 from leapmpi.features.row_memory import room_of
 from leapmpi.features.shards.mapped_shard import bytes_apart
@@ -34,7 +34,7 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.runs import schemas
 from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import Run, load_run, require
-from leapmpi.runs.text import counted, size_text
+from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.session.chosen_split import given_memory, reads_on_one_node
@@ -44,25 +44,33 @@ from leapmpi.session.topology_kind import SHARDED
 _COMPARED = ("leap", "pull")
 """Strategies that are forecast where none are given and `--strategy auto` compares none."""
 
+_RANKS = (2, 4)
+"""Numbers of ranks where none are given and the dataset has as many parts."""
+
 _KINDS = ("forecasts", "roles", "left_out", "too_large", "auto", "rates")
 
 _SHARED = ("model", "sampling", "strategy", "train", "link")
 
 
 def plan(
-    config: Config, ranks: str, strategies: str | None = None, link: str | None = None, iterations: int = 4
+    config: Config,
+    ranks: str | None = None,
+    strategies: str | None = None,
+    link: str | None = None,
+    iterations: int = 4,
 ) -> dict[str, Any]:
     """Forecast all `strategies` (as in `leapmpi bench`) on all numbers of `ranks` ("2,4,8").
+
+    ranks: by default 2 and 4, as far as the dataset has parts for them, else 1.
 
     Without `strategies`, those are forecast that `--strategy auto` chooses from, or leap and pull if it does not.
 
     Returns a dict of
     - "forecasts": one row of figures each,
     - "roles": the same for strategies with preparing ranks,
-    - "left_out": a sentence for each impossible one,
-    - "too_large": a sentence for each that exceeds --memory-limit,
+    - "left_out", "too_large": a sentence for each that is impossible, or exceeds --memory-limit,
     - "auto": the choice of `--strategy auto` on each number of ranks,
-    - "rates": rates of the machine on each number of ranks, and on how many nodes they were measured (0: documented),
+    - "rates": rates of the machine by number of ranks, and on how many nodes they were measured (0: documented),
     - "topology": its bytes by rank, with a copy per node and sharded,
     - "feature_memory": bytes of rows by rank, in memory and in files, with --feature-memory,
     - "memory_split": bytes that an iteration reads from files, with --feature-memory and --topology-memory on one node,
@@ -70,10 +78,10 @@ def plan(
 
     Raises ConfigError, and DataError if all are impossible.
     """
-    sizes = parse_ranks(ranks)
-    rates = _rates_of_link(link) if link else {}
-    forecaster = _forecaster(config, iterations)
+    rates, forecaster = _rates_of_link(link) if link else {}, _forecaster(config, iterations)
     requested = parse_strategies(strategies, config) if strategies is not None else {}
+    possible = _possible_ranks(forecaster.dataset.parts, list(requested.values()) or [config])
+    sizes = possible if ranks is None else parse_ranks(ranks)
 
     # Impossible combinations are skipped with a reason, so that they do not hide the others.
     found: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
@@ -97,18 +105,25 @@ def plan(
         _forecast_all(configs, size, forecaster, machine, found)
     if not found["forecasts"] and not found["roles"]:
         raise DataError(found["left_out"][0])
-    topology = [
-        {"ranks": size, **{kind: forecaster.topology_bytes(config, size, kind) for kind in ("node", SHARDED)}}
-        for size in sizes
-        if size <= forecaster.dataset.parts
-    ]
     return {
         "data": config.data,
         **found,
-        "topology": topology,
+        "topology": [_topology_bytes(config, size, forecaster) for size in sizes if size <= forecaster.dataset.parts],
         "feature_memory": _feature_memory(config, requested.values(), forecaster, sizes),
         "memory_split": _memory_split(config, forecaster, sizes),
     }
+
+
+def _possible_ranks(parts: int, configs: Sequence[Config]) -> list[int]:
+    """Return the numbers of ranks to forecast `configs` on where none are given."""
+    # Ranks that only compute need no part, so with such ranks any number is possible.
+    holding = any(not each.strategy.prepare_ranks for each in configs)
+    return [size for size in _RANKS if not holding or size <= parts] or [1]
+
+
+def _topology_bytes(config: Config, ranks: int, forecaster: Forecaster) -> dict[str, Any]:
+    """Return bytes of the topology by rank, with a copy per node and sharded."""
+    return {"ranks": ranks, **{kind: forecaster.topology_bytes(config, ranks, kind) for kind in ("node", SHARDED)}}
 
 
 def _forecast_all(
@@ -129,7 +144,7 @@ def _forecast_all(
                 found["forecasts"].append(forecaster.forecast(label, each, ranks).to_values())
             found["too_large"] += _too_large(label, each, forecaster, ranks)
         except (ConfigError, DataError) as error:
-            found["left_out"].append(f"{label} on {ranks} rank{'s' * (ranks > 1)}: {error}")
+            found["left_out"].append(f"{label} on {counted(ranks, 'rank')}: {error}")
 
 
 def _feature_memory(
@@ -271,7 +286,7 @@ def _counted(records: Sequence[dict[str, Any]], run: Run) -> tuple[list[dict[str
     # Runs of several models have no counts of their own.
     if epochs and "together" in epochs[0]:
         together = epochs[0]["together"]
-        raise RunFolderError(f"{run.path} is one of {together} models trained together; give the whole run")
+        raise RunFolderError(f"{run.path} is one of {counted(together, 'model')} trained together; give the whole run")
     if not epochs or banner is None:
         raise RunFolderError(f"{run.path}: metrics.jsonl holds no complete epoch to compare with")
     for epoch in epochs:

@@ -64,7 +64,7 @@ def test_one_rank_checks_the_names(file, tmp_path):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("1 2\n3\n", "line 2: expected a source and a destination, found 1 fields"),
+        ("1 2\n3\n", "line 2: expected a source and a destination, found 1 field"),
         ("1 2 3\n", "line 1: expected a source and a destination, found 3 fields"),
         ("\n1 -2\n", "line 2: '-2' is not an original id, a whole number from 0 on"),
     ],

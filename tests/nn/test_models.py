@@ -322,7 +322,7 @@ def test_wrong_configs_are_explained(model_config, logits):
         build_model(model_config("sage"), 0, 5, 4, 0)
     with pytest.raises(ConfigError, match="0 classes"):
         build_model(model_config("sage"), 1, 5, 0, 0)
-    with pytest.raises(ConfigError, match="2 layers but 1 fan-outs"):
+    with pytest.raises(ConfigError, match="2 layers but the fan-out is of 1 hop"):
         logits(build(model_config("sage"), 2), (3,), range(4))
     assert MODELS.names() == [
         "deepgcn",

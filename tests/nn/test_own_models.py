@@ -145,6 +145,7 @@ def test_pygs_own_models_are_named_by_their_module():
     assert "missing_features" not in why
 
 
+HOOK = "h = self.b(h, edge_index); h.requires_grad and h.register_hook(lambda g: g.nothing); return h"
 HEAD = """
 import torch, torch.nn.functional as F
 from torch import nn
@@ -194,6 +195,11 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
     [
         ("", "return self.b(x, edge_index)", r"RuntimeError: .*at net\.py, line \d+, in forward in b\.own \(Linear\)"),
         ("", "return h.nothing", r"'Tensor' object has no attribute 'nothing', at net\.py, line 19, in forward$"),
+        (
+            "",
+            "out = self.b(h, edge_index); out.requires_grad and out.register_hook(lambda g: g.nothing); return out",
+            r"backward raised .*in <lambda>$",
+        ),
         ("", "raise SystemExit(0)", "forward raised SystemExit: 0"),
         ("", "return self.b(h, edge_index.flip(0))", r"b \(Mean\) gets an edge_index other than the one"),
         ("", "return self.b(self.b(h, edge_index), edge_index)", "RuntimeError|message passing number 3"),
@@ -231,7 +237,7 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
         (
             "self.kept = 0",
             "h = h + self.kept; self.kept = h.mean() if self.training else 0; return self.b(h, edge_index)",
-            "the backward pass raised RuntimeError: .*; keep no tensor of one batch for the next",
+            "backward raised RuntimeError: Trying to backward through the graph a second time",
         ),
         ("self.nothing.x = 1", "return h", r"__init__ raised AttributeError: .*line 16, in __init__"),
     ],
@@ -241,6 +247,18 @@ def test_a_mistake_in_a_module_gets_a_sentence(tmp_path, extra, body, sentence):
         examined(built(written(tmp_path, extra, body)))
     assert "--model" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_mistake_in_a_hook_of_later_steps_gets_a_sentence_too(tmp_path):
+    model = built(
+        written(
+            tmp_path,
+            "",
+            "out = self.b(h, edge_index); out.requires_grad and out.register_hook(lambda g: g.nothing); return out",
+        )
+    )
+    with pytest.raises(ConfigError, match=r"--model .*: backward raised AttributeError: .*, at net\.py, line \d+"):
+        model.backward(model(*sample(ROOTS)).sum())
 
 
 @pytest.mark.parametrize(

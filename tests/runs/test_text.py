@@ -1,10 +1,6 @@
 """Figures as text."""
 
-from leapmpi.runs.text import counted, wrapped
-
-
-def test_one_thing_is_not_a_plural():
-    assert [counted(number, "rank") for number in (0, 1, 2)] == ["0 ranks", "1 rank", "2 ranks"]
+from leapmpi.runs.text import wrapped
 
 
 def test_lines_are_broken_at_blanks_and_keep_their_columns():

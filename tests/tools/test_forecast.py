@@ -139,6 +139,15 @@ def test_ranks_and_settings_that_cannot_be_are_said_in_a_sentence(small_data):
         parse_ranks("2,two")
 
 
+def test_ranks_that_nobody_gave_are_those_that_the_dataset_has_parts_for(tmp_path):
+    for parts, expected in ((1, {1}), (2, {2}), (4, {2, 4})):
+        folder = tmp_path / str(parts)
+        write_dataset(folder, random_graph(), np.arange(60) % parts, parts, method="test", figures={}, seed=0)
+        outcome = plan(config(tmp_path / str(parts)), None, "leap,pull")
+        assert {each["ranks"] for each in outcome["forecasts"]} == expected
+        assert outcome["left_out"] == []
+
+
 def test_the_command_prints_a_table_or_json_without_mpi(small_data, capsys):
     arguments = ["plan", str(small_data), "--ranks", "2", "--strategies", "pull,leap", "--link", "1gbit"]
     assert main([*arguments, "--hidden", "16"]) == 0

@@ -149,7 +149,7 @@ def test_new_rows_read_learned_categories_and_encoded_columns(shop, tmp_path, ca
     ("change", "message"),
     [
         ({"customer_id": pyarrow.array(["a", "b"])}, "no customer_id names a row of customers"),
-        ({"asked": pyarrow.array([None, 5], pyarrow.timestamp("s"))}, "1 rows with this fault: no time"),
+        ({"asked": pyarrow.array([None, 5], pyarrow.timestamp("s"))}, "1 row with this fault: no time"),
         ({"channel": None}, "the table has no column 'channel'"),
     ],
     ids=lambda each: str(each)[:20],

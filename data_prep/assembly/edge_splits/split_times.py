@@ -15,7 +15,7 @@ from data_prep.mapped_arrays import mapped, temporary_file
 from leapmpi.dataset.edge_splits import edge_place
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5.row_blocks import row_groups
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 from leapmpi.system.jit import compiled
 
 _BLOCK = 64 * 2**20
@@ -87,7 +87,7 @@ def time_split(graph: Graph, shares: tuple[float, float, float]) -> TimeSplit:
         if share and not size:
             raise DataError(
                 f"--split-edges by time leaves no {name} edge: edges of equal time stay together, and too many of the "
-                f"{graph.edges:,} edges have the same; give other shares, or --split-edges-by hash"
+                f"{counted(graph.edges, 'edge')} have the same; give other shares, or --split-edges-by hash"
             )
     return TimeSplit(times, last_train, last_val)
 

@@ -13,7 +13,7 @@ import pyarrow
 
 from data_prep.database.column_values import is_list, missing_in
 from data_prep.database.encoder import EncoderMember, State, with_missing
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 
 class _Width:
@@ -42,7 +42,7 @@ def _encode(state: State, column: pyarrow.Array, name: str) -> np.ndarray:
     known = len(column) - int(missing.sum())
     lengths = {len(each) for each in column.drop_null()} if len(flat) == known * width else {-1}
     if lengths - {width} or flat.null_count:
-        raise DataError(f"{name} has a vector that has not {width} numbers")
+        raise DataError(f"{name} has a vector that has not {counted(width, 'number')}")
     out = np.zeros((len(column), width), np.float32)
     with np.errstate(over="ignore"):  # what is infinite is named by its row
         out[~missing] = flat.to_numpy(zero_copy_only=False).reshape(known, width)

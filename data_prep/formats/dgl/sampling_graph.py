@@ -11,7 +11,7 @@ import numpy as np
 from data_prep.edges.raw_graph import check_compressed, whole_numbers
 from data_prep.formats.torch_files import load_torch
 from data_prep.workspace import Workspace
-from leapmpi.errors import DataError
+from leapmpi.errors import DataError, counted
 
 _EDGES_AT_ONCE = 1 << 20
 
@@ -56,7 +56,7 @@ def read_sampling_graph(path: Path, workspace: Workspace | None = None) -> Sampl
     for found, rows, what in zip(attributes, (len(indptr) - 1, len(indices)), ("vertices", "edges"), strict=True):
         for name, array in found.items():
             if len(array) != rows:
-                raise DataError(f"{path}: {name} has {len(array):,} rows, for {rows:,} {what}")
+                raise DataError(f"{path}: {name} has {counted(len(array), 'row')}, for {rows:,} {what}")
     return SamplingGraph(indptr, indices, *attributes)
 
 

@@ -11,7 +11,7 @@ from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
-from leapmpi.errors import ConfigError, DataError
+from leapmpi.errors import ConfigError, DataError, counted
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -27,7 +27,8 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     last = int(graph.original_id[-1])
     if len(parts) <= last:
         raise DataError(
-            f"the given parts have {len(parts):,} rows, but the graph has vertices up to row {last:,} of its source "
+            f"the given parts have {counted(len(parts), 'row')}, but the graph has vertices up to row {last:,} of its "
+            "source "
             "(counted from 0); give one part for each vertex of the source"
         )
     found = np.asarray(parts[np.asarray(graph.original_id)])

@@ -11,7 +11,7 @@ from data_prep.partitioning.method_registry import PartitionMethod
 from data_prep.partitioning.postprocess import MethodResult
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph import Graph
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 
 
 def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
@@ -22,7 +22,8 @@ def partition(graph: Graph, request: PartitionRequest) -> MethodResult:
     types = int(np.count_nonzero(counts))
     if request.parts > types:
         raise ConfigError(
-            f"--method meta puts each of {types} types on one part, so that {request.parts} parts are too many; use "
+            f"--method meta puts each of {counted(types, 'type')} on one part, so that "
+            f"{counted(request.parts, 'part')} are too many; use "
             "fewer, or another method"
         )
     part_of, loads = np.zeros(len(counts), np.int32), np.zeros(request.parts, np.int64)

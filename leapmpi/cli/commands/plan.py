@@ -17,7 +17,11 @@ def add_arguments(parser: CommandParser) -> None:
     """Add the dataset, the ranks and strategies to predict, and all settings they share."""
     # The dataset, flags of plan, then all settings.
     add_dataset(parser)
-    parser.add_argument("--ranks", default="2,4", metavar="LIST", help="numbers of ranks, such as 2,4,8,16")
+    parser.add_argument(
+        "--ranks",
+        metavar="LIST",
+        help="numbers of ranks, such as 2,4,8,16 (default: 2 and 4, if the dataset has as many parts, else 1)",
+    )
     parser.add_argument(
         "--strategies",
         metavar="LIST",

@@ -17,7 +17,7 @@ from leapmpi.cli.commands.evaluate import (
 from leapmpi.config.flags import given
 from leapmpi.config.parser import number_between
 from leapmpi.config.program_imports import program_imports
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.runs.run import load_run
 from leapmpi.runs.text import listed, size_text
 
@@ -114,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     runs = chosen_runs(load_run(arguments.folder), model_number(arguments.model))
     if len(runs) > 1:
-        raise ConfigError(f"{arguments.folder} holds {len(runs)} models; give the number of one: --model K")
+        raise ConfigError(f"{arguments.folder} holds {counted(len(runs), 'model')}; give the number of one: --model K")
     (chosen,) = runs.values()
     request = PredictionRequest(
         Path(arguments.out),

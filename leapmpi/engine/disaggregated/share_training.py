@@ -107,7 +107,7 @@ class ShareTraining:
             else:
                 weight = torch.from_numpy(share.weights).to(device, outputs.dtype)
             loss = self.ctx.task.loss(outputs, labels, weight)
-            loss.backward()
+            self.ctx.model.backward(loss)
         return float(loss.detach())
 
     def _outputs(self, share: PreparedShare, matrix: Tensor, key: DrawKey | None) -> Tensor:

@@ -75,6 +75,7 @@ class AddressedRows:
         """Make the block of `destinations` (int64[n], consecutive), whose sources are all numbers. Local."""
         topology, count = self.lists.topology, len(destinations)
         begin = int(self.lists.numbers(destinations[:1])[0])
+        # Destinations follow each other, so their lists are one slice and need no copy.
         indptr = topology.indptr[begin : begin + count + 1]
         sources = topology.indices[indptr[0] : indptr[-1]]
         indices = np.empty(len(sources), np.int32)

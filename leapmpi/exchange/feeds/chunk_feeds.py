@@ -86,6 +86,7 @@ class ChunkSource:
         """
         if self._routes is not None and chunk.alone and self._routes[0] is chunk.destinations:
             return self._routes[1]
+        # The routes before are released first: two at a time would double their memory.
         self._routes = None
         found = ShareRoutes(self.ctx, self.lists, chunk.destinations, self.items(chunk.destinations, chunk.alone))
         if chunk.alone:

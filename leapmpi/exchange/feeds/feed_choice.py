@@ -33,6 +33,7 @@ def feed_of(ctx: RankContext, layer: Layer, block: BlockTensors, plan: LayerPlan
     if by_owner and runs_by_owner(layer, plan):
         kind = AttentionByOwnerFeed if _attends(layer) else OwnerByOwnerFeed
         return kind(ctx, layer, block, plan)
+    # Whatever is left reads raw rows; own ones are summed first where that hides the wait.
     own_first = _own_first(ctx, layer, plan)
     return own_first(ctx, layer, block, plan) if own_first else BlockFeed(ctx, layer, block, plan.rows)
 

@@ -91,6 +91,7 @@ def _cut(
         weights=weights,
         relation=None if known.relation is None else tensor(as_tensor_dtype(known.relation[kept])),
         relation_sum=None if known.relation_sum is None else tensor(known.relation_sum[kept]),
+        relation_count=None if known.relation_count is None else tensor(known.relation_count[kept]),
     )
 
 

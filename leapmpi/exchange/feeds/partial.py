@@ -148,6 +148,7 @@ class PartialFeed(ExchangedFeed):
         routes = plan.by_kind
         assert routes is not None, "the kind is not raw"
         route = Route(plan.block.n_dst, None, routes.received, routes.received_counts, routes.sent_counts)
+        # Some owners send a row instead of shares, where one source feeds many destinations.
         mixed = None
         if routes.mixed is not None:
             edges = received_block(ctx, plan.block, routes.mixed.edge_rows, routes.mixed.vertices)
@@ -264,6 +265,7 @@ class PartialFeed(ExchangedFeed):
 
         def backward(gradient: Tensor) -> None:
             of_items = torch.empty_like(gradient)
+            # `order` mixes shares and rows by receiver, so the gradient is put back before it is divided.
             of_items[order] = gradient
             backward_shares(of_items[:count])
             pass_back(projected, of_items[count:])

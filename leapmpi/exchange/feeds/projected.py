@@ -120,6 +120,7 @@ class ProjectedFeed(ExchangedFeed):
         if self.own_rows is None or form.pair is None:
             computed = form.project(rows)
         else:
+            # A destination needs more numbers than a source gives; they are laid out as further rows of the same width.
             own = form.pair.own(rows, self.own_rows)
             computed = torch.cat([form.pair.source(rows), own.reshape(-1, form.source_width)])
         if self.local_rows is None and self.sent_rows is not None:

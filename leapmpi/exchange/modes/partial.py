@@ -158,9 +158,11 @@ class Partial(ComputedRowsMode):
         requests = self._requests(block)
         share, foreign, foreign_counts = self.named.exchange(minibatch, block, requests.pairs, self.layer, ctx.features)
         route = Route(block.n_dst, None, requests.positions, requests.row_counts, foreign_counts)
+        # Self parts come from another owner than most shares, so they are rows of their own.
         order, first = None, None
         if self.form.separate_self:
             route, order = self._with_self_parts(route, share, foreign_counts)
+        # What destinations send is requested here: its ids need no weights, so they travel ahead of the step.
         runs = Runs.of(share.block) if self.shares.log_width else None
         if self.shares.sent_width:
             destinations = np.concatenate((block.dst, foreign))
@@ -169,6 +171,7 @@ class Partial(ComputedRowsMode):
                 share.block = self._with_names(share.block, destinations, first)
         features = partial(share.rows, ctx.features, ctx.scatters)
         named = block.dst, foreign
+        # A term of the destination's own is added by its rank alone: owners would add it once each.
         own = softmax = None
         if self.shares.added is not None:
             read = to_tensors if self.shares.added_by_edges else destinations_of
@@ -187,6 +190,7 @@ class Partial(ComputedRowsMode):
         """
         slots, of_slots = self.shares.slots, None
         if runs is None:
+            # A destination without an edge here is read by nobody, so its row stays where it is.
             readers = np.flatnonzero((share.edges.counts > 0).cpu().numpy())
             ids = destinations[readers]
         else:
@@ -200,6 +204,7 @@ class Partial(ComputedRowsMode):
         vertices = rows // slots
         original = self.ctx.sampler.original_ids(vertices)
         if runs is not None:
+            # Relations of one vertex read the same row, so the row is made once and multiplied for each.
             vertices, which, number = np.unique(vertices, return_index=True, return_inverse=True)
             of_slots = which, number * slots + rows % slots
         return SentFirst(route, original, self.features_of(vertices), readers, numbers, of_slots)

@@ -71,6 +71,7 @@ def union(micro_batches: list[MicroBatch]) -> np.ndarray:
     inputs = [micro_batch.first_block.src for micro_batch in micro_batches]
     if len(inputs) == 1 and micro_batches[0].first_block.bound is None:
         return inputs[0]
+    # Micro-batches share many rows: fetched one by one, they would cost more bytes than a single batch.
     rows, inverse = np.unique(np.concatenate(inputs), return_inverse=True)
     begin = 0
     for micro_batch, ids in zip(micro_batches, inputs, strict=True):

@@ -15,7 +15,7 @@ import numpy as np
 from leapmpi.config.schema import Config
 from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.partitioned import Dataset, Part
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.features.shards.host_shard import HostShard
 from leapmpi.runs.text import size_text
 from leapmpi.system.page_advice import NO_LONGER, ONE_BY_ONE, SOON, advise, announce
@@ -49,7 +49,7 @@ def capacity(rows: int, row_bytes: int, room: int) -> int:
     table = table_bytes(rows)
     if room < table:
         raise ConfigError(
-            f"strategy.feature_memory: {size_text(room)} is less than the table of {rows:,} rows takes, "
+            f"strategy.feature_memory: {size_text(room)} is less than the table of {counted(rows, 'row')} takes, "
             f"{size_text(table)}; give at least that, and what rows in memory shall take"
         )
     return min(rows, (room - table) // max(1, row_bytes))

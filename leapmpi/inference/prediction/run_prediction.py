@@ -20,7 +20,7 @@ from leapmpi.dataset.partitioned import Dataset, Splits, open_dataset
 from leapmpi.dataset.task_rows import RowTexts, with_task_rows
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.own_model import code_of
-from leapmpi.errors import RESUMABLE, DataError
+from leapmpi.errors import RESUMABLE, DataError, counted
 from leapmpi.exchange.feeds.share_routes import HIDDEN, TOPOLOGY
 from leapmpi.inference.batch_outputs import bounded_outputs
 from leapmpi.inference.drawn_lists import lists_of_schema
@@ -373,7 +373,7 @@ def _reported(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool)
     all_ranks = ctx.communicator.all_gather_rows(np.array(own))
     vertices, edges, remote, shares, _ = (int(each) for each in all_ranks.sum(axis=0))
     held = int(all_ranks[:, 4].max())
-    chunks = f"{report.rounds} chunk{'s' * (report.rounds != 1)}"
+    chunks = counted(report.rounds, "chunk")
     place = "in files" if on_disk else "held"
     received = f"{remote:,} remote rows" + f", {shares:,} shares" * (shares > 0)
     name = f"layer {report.number} of {layers}"
@@ -382,12 +382,12 @@ def _reported(report: LayerReport, layers: int, ctx: RankContext, on_disk: bool)
         f"{name}: {report.form} rows in {chunks}; on a rank rows of {size_text(held)} {place}, "
         f"chunk {size_text(report.chunk_bytes)}"
     )
-    counted = {"vertices": vertices, "edges": edges, "remote_rows": remote, "shares": shares, "chunks": report.rounds}
+    sums = {"vertices": vertices, "edges": edges, "remote_rows": remote, "shares": shares, "chunks": report.rounds}
     memory = {"held_bytes": held, "chunk_bytes": report.chunk_bytes}
-    return {"layer": report.number, "form": report.form, **counted, **memory, "seconds": report.seconds}
+    return {"layer": report.number, "form": report.form, **sums, **memory, "seconds": report.seconds}
 
 
-def _total(ctx: RankContext, counted: dict[str, int]) -> dict[str, int]:
+def _total(ctx: RankContext, own: dict[str, int]) -> dict[str, int]:
     """Sum up bytes over all ranks, by kind; kinds without any are left out. Collective."""
-    sums = ctx.communicator.all_gather_rows(np.array(list(counted.values()))).sum(axis=0)
-    return {kind: int(count) for kind, count in zip(counted, sums, strict=True) if count}
+    sums = ctx.communicator.all_gather_rows(np.array(list(own.values()))).sum(axis=0)
+    return {kind: int(count) for kind, count in zip(own, sums, strict=True) if count}

@@ -67,13 +67,8 @@ def _run(model: OwnModel, sample: Sample, key: DropoutKey) -> tuple[Tensor, list
     out = model(blocks, rows, key)
     share = torch.sin(_roots(sample).unsqueeze(1) + torch.arange(out.shape[1], device=out.device) + 1.0)
     parameters = list(model.parameters())
-    try:
+    with model.naming("backward"):
         found = torch.autograd.grad((out * share.to(out.dtype)).sum(), parameters, allow_unused=True)
-    except RuntimeError as error:
-        raise ConfigError(
-            f"--model {model.named}: the backward pass raised {describe_error(error, model.named)}; keep no tensor "
-            "of one batch for the next"
-        ) from error
     assert model.last is not None
     if model.schema is not None:
         # Modules of PyG have parameters for all relations in all layers, and some end at types that nothing reads.

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.own.passage import PLAIN, Mark, Passage, marks_of
 from leapmpi.nn.own.relation_graph import RelationGraph, TypedBlockGraph
@@ -171,7 +171,7 @@ class MessagePassings:
         if self.passage.calls == layers:
             raise ConfigError(
                 f"--model {self.named}: {what} is message passing number {layers + 1}, but --fanout names "
-                f"{layers} layer{'s' * (layers > 1)}; give one fan-out for each"
+                f"{counted(layers, 'layer')}; give one fan-out for each"
             )
 
     def _other_edges(self, what: str, relation: object = "") -> str:

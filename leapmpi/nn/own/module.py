@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from leapmpi.config.user_code import arguments_of, describe_error
-from leapmpi.errors import ConfigError, LeapmpiError
+from leapmpi.errors import ConfigError, LeapmpiError, counted
 from leapmpi.nn.dropout import DropoutKey, with_seed
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import RowForm
@@ -138,19 +138,31 @@ class OwnModel(Model):
         """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
         try:
-            with passage:
+            with self.naming("forward", passage), passage:
                 out = self.module(self._inputs(passage, x), **self._of_graph(passage.graphs))
+        finally:
+            self.passings.end()
+        return self._checked(out, passage)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add the gradients of `loss`. Raises ConfigError for an error of the user's, such as in a hook."""
+        with self.naming("backward"):
+            loss.backward()
+
+    @contextmanager
+    def naming(self, where: str, passage: Passage | None = None) -> Iterator[None]:
+        """Name the model, and `where`, in errors of the user's code; lack of memory and our own errors stay."""
+        try:
+            yield
         except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
             # Name the module that failed inside, not the outer forward: its error message already says that.
-            inside = f" in {name}" if passage.names and not (name := passage.names[-1]).startswith("forward ") else ""
+            name = passage.names[-1] if passage is not None and passage.names else "forward "
+            inside = "" if name.startswith("forward ") else f" in {name}"
             raise ConfigError(
-                f"--model {self.named}: forward raised {describe_error(error, self.named)}{inside}"
+                f"--model {self.named}: {where} raised {describe_error(error, self.named)}{inside}"
             ) from error
-        finally:
-            self.passings.end()
-        return self._checked(out, passage)
 
     @contextmanager
     def keeping_buffers(self) -> Iterator[None]:
@@ -253,17 +265,21 @@ class OwnModel(Model):
         assert target is not None, "a model of a typed graph has a target type"
         roots, out = passage.rows[-1][target], self._of_target(out)
         if not self.block_wise and passage.calls < layers:
-            some = f"passes messages {passage.calls} time{'s' * (passage.calls != 1)}"
+            some = f"passes messages {counted(passage.calls, 'time')}"
             none = "calls no module that passes messages, which it would take edge_index for; see forward(x, adjs)"
             raise ConfigError(
-                f"{where} {some if passage.calls else none}, but --fanout names {layers} layers; give one fan-out for "
+                f"{where} {some if passage.calls else none}, but --fanout names {counted(layers, 'layer')}; give one "
+                "fan-out for "
                 "each message passing"
             )
         if not isinstance(out, Tensor):
-            raise ConfigError(f"{where} returned {type(out).__name__} and not a tensor of {self.out_dim} columns")
+            raise ConfigError(
+                f"{where} returned {type(out).__name__} and not a tensor of {counted(self.out_dim, 'column')}"
+            )
         if tuple(out.shape) != (roots, self.out_dim):
             raise ConfigError(
-                f"{where} returned {list(out.shape)} for {roots} roots of {self.out_dim} classes, which wants "
+                f"{where} returned {list(out.shape)} for {counted(roots, 'root')} of "
+                f"{counted(self.out_dim, 'class')}, which wants "
                 f"[{roots}, {self.out_dim}]"
             )
         if not out.is_floating_point():

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leapmpi.nn.layer import Projection
-from leapmpi.nn.scorer import Scorer, ScorerMember
+from leapmpi.nn.scorer import Scorer, ScorerMember, every_pair
 
 
 class MLP(Scorer):
@@ -30,8 +30,7 @@ class MLP(Scorer):
         return found if self.classes else found.squeeze(1)
 
     def all_pairs(self, source: Tensor, destination: Tensor) -> Tensor:
-        rows = [self(row.expand_as(destination), destination) for row in source]
-        return torch.stack(rows) if rows else source.new_empty((0, len(destination)))
+        return every_pair(self, source, destination)
 
 
 def build(width: int, classes: int = 0) -> Scorer:

@@ -8,11 +8,11 @@ from typing import Any
 
 from leapmpi.config.sections import flattened
 from leapmpi.config.toml import to_toml
+from leapmpi.errors import counted
 from leapmpi.report.markup import Markup, details, element, facts, table
 from leapmpi.report.numbers import BYTES, shown
 from leapmpi.report.page import Section
 from leapmpi.report.run_data import RunData
-from leapmpi.runs.text import counted
 
 _MOST_RANKS = 64
 _MOST_DECISIONS = 50

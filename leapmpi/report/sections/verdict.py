@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leapmpi.errors import counted
 from leapmpi.report.learning_light import learning
 from leapmpi.report.lights import BAD, FAIR, GOOD, UNKNOWN, Light, worst
 from leapmpi.report.markup import Markup, bullets, element, flags_apart
@@ -11,7 +12,6 @@ from leapmpi.report.numbers import SECONDS, shown
 from leapmpi.report.run_data import RUNNING, RunData
 from leapmpi.report.speed_light import speed
 from leapmpi.runs.run import FAILED, INTERRUPTED
-from leapmpi.runs.text import counted
 
 _WORDS = {GOOD: "Good", FAIR: "Fair", BAD: "Bad", UNKNOWN: "Unknown"}
 

@@ -20,7 +20,7 @@ import numpy as np
 from leapmpi.config.options import SamplerMember
 from leapmpi.config.setting import setting
 from leapmpi.dataset.topology import Topology
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.sampling.ages import span_of
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.draws_by_time import ascending_lists, count_seen, latest, uniform
@@ -333,7 +333,8 @@ def _root_times(setup: Setup, given: str) -> np.ndarray:
     shape = getattr(found, "shape", None)
     if shape != (topology.vertices,) or found.dtype.kind not in "iuf":
         raise ConfigError(
-            f"{where}: needs one number for each of {topology.vertices:,} vertices, in the order of their original "
+            f"{where}: needs one number for each of {counted(topology.vertices, 'vertex')}, in the order of their "
+            "original "
             f"ids, and is {'an archive' if shape is None else f'{found.dtype} of shape {shape}'}"
         )
     with np.errstate(invalid="ignore"):

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 from leapmpi.config.user_code import arguments_of, load_named
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, counted
 from leapmpi.sampling.user_samplers.api import NONE, OwnSampler, holds
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
@@ -55,7 +55,8 @@ def sizes_of(custom: type[OwnSampler], fanouts: tuple[int, ...], named: str) -> 
         raise ConfigError(f"--sampler {named}: sizes is {sizes!r}; give positive whole numbers, one per step")
     if sizes and len(sizes) != len(fanouts):
         raise ConfigError(
-            f"--sampler {named}: it has {len(sizes)} steps, but --fanout names {len(fanouts)} layers; "
+            f"--sampler {named}: it has {counted(len(sizes), 'step')}, but --fanout names "
+            f"{counted(len(fanouts), 'layer')}; "
             f"add --fanout {','.join(map(str, sizes))}"
         )
     return tuple(sizes) or fanouts

@@ -20,7 +20,7 @@ from typing import Any
 
 from leapmpi.config.setting import Setting, parse_value, setting, settings_of
 from leapmpi.config.toml import read_toml
-from leapmpi.errors import ConfigError, nearest
+from leapmpi.errors import ConfigError, counted, nearest
 
 LAUNCHERS = ("mpirun", "srun")
 NAMES = ("slurm", "pbs", "flux", "kubernetes")
@@ -154,6 +154,7 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
         )
     if site.gpus_per_node and site.ranks_per_node > site.gpus_per_node:
         raise ConfigError(
-            f"{where['gpus_per_node']}: {site.ranks_per_node} ranks on a node of {site.gpus_per_node} GPUs would "
+            f"{where['gpus_per_node']}: {counted(site.ranks_per_node, 'rank')} on a node of "
+            f"{counted(site.gpus_per_node, 'GPU')} would "
             "share a GPU; give one rank per GPU, or gpus_per_node = 0 to train on CPUs"
         )

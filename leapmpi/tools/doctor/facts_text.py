@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
+from leapmpi.errors import counted, plural
 from leapmpi.tools.doctor.problems import Problem, by_node, named
 
 _MOST_RANKS = 16
@@ -30,7 +31,7 @@ def lines(facts: Mapping[str, Any], found: Sequence[Problem]) -> Iterator[str]:
     yield f"  GPU data    {_device_path(facts)}"
 
     nodes = by_node(facts)
-    yield f"ranks         {len(facts['ranks'])} on {len(nodes)} node{'s' * (len(nodes) > 1)}"
+    yield f"ranks         {len(facts['ranks'])} on {counted(len(nodes), 'node')}"
     yield from _ranks(facts, nodes)
     yield from _nodes(nodes)
     yield from _links(facts)
@@ -55,7 +56,7 @@ def folded(found: Iterator[str], width: int) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+    return counted(number, noun) if number else f"no {plural(noun)}"
 
 
 def _device_path(facts: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from leapmpi.errors import counted
 from leapmpi.runs.text import ranks_text
 from leapmpi.system.stale_files import SHARED_MEMORY
 from leapmpi.tools.doctor.problems import Problem, by_node
@@ -32,7 +33,7 @@ def cores(facts: Mapping[str, Any]) -> Iterator[Problem]:
 
         if threads > len(cores):
             yield Problem(
-                f"{who}: {threads} threads share {len(cores)} core{'s' * (len(cores) > 1)}",
+                f"{who}: {threads} threads share {counted(len(cores), 'core')}",
                 "start fewer ranks or threads (OMP_NUM_THREADS, --threads), or request more cores",
             )
 
@@ -180,7 +181,7 @@ def memory(facts: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{host} has no /dev/shm, through which MPI and ranks of a node share memory", mend)
         elif found["free"] < PER_RANK * len(ranks):
             yield Problem(
-                f"{folder} on {host} has {found['free'] >> 20} MiB free for {len(ranks)} rank{'s' * (len(ranks) > 1)}; "
+                f"{folder} on {host} has {found['free'] >> 20} MiB free for {counted(len(ranks), 'rank')}; "
                 f"MPI alone may take {PER_RANK >> 20} MiB each",
                 mend,
             )

@@ -70,7 +70,7 @@ def test_the_flag_the_table_and_info(prep, tmp_path):
     x[2, 70] = 1
     np.savez(tmp_path / "s.npz", edges=np.array([[0, 1], [1, 2], [4, 5]]), features=x)
     outcome = prep("import", tmp_path / "s.npz", tmp_path / "g.h5")
-    assert "float32, normalised: none, stored sparse: 1 entries, 0.21%" in outcome.out
+    assert "float32, normalised: none, stored sparse: 1 entry, 0.21%" in outcome.out
     assert open_graph(tmp_path / "g.h5").features.dense().tolist() == x.tolist()
     assert "feature_storage    sparse" in prep("info", tmp_path / "g.h5").out
     outcome = prep("import", tmp_path / "s.npz", tmp_path / "d.h5", "--feature-storage", "dense")

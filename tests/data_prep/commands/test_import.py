@@ -149,7 +149,7 @@ def test_planetoid(prep, tmp_path, protocol):
     assert graph.features.tolist() == [[1, 2], [3, 4], [5, 6], [9, 10], [0, 0], [7, 8]]
     assert graph.labels.tolist() == [0, 1, 0, 0, -1, 1]
     assert graph.split.tolist() == [1, 2, 2, 3, 0, 3]
-    assert "1 vertices have no feature row" in out
+    assert "1 vertex without a feature row" in out
 
 
 def test_one_planetoid_graph_of_several(prep, tmp_path, refused):
@@ -235,7 +235,7 @@ def test_ogb_multilabel_with_gaps(prep, tmp_path, small):
     nan = np.nan
     np.testing.assert_array_equal(graph.labels, np.float32([[1, 1], [0, nan], [0, 1], [nan, nan], [1, 0], [0, 0]]))
     assert graph.multilabel
-    assert "multi-label, 1 vertices unlabelled" in out
+    assert "multi-label, 1 vertex unlabelled" in out
 
 
 def test_ogb_binary(prep, tmp_path, small):

@@ -94,7 +94,7 @@ def test_whole_numbers_of_64_bits(spoiled, small):
 def test_splits(spoiled):
     assert "the val split is empty" in spoiled(val=np.array([], np.int64))
     assert "the train split is empty" in spoiled(train=np.array([], np.int64))
-    assert "the train and test splits overlap in 1 vertices, e.g. vertex 1" in spoiled(test=np.array([4, 1]))
+    assert "the train and test splits overlap in 1 vertex, e.g. vertex 1" in spoiled(test=np.array([4, 1]))
     assert "the test split, row 1: id 6 is outside 0 ... 5" in spoiled(test=np.array([4, 6]))
     assert "the val split, row 0: id -1 is outside" in spoiled(val=np.array([-1]))
     assert "names vertex 4 more than once" in spoiled(test=np.array([4, 5, 4]))
@@ -120,7 +120,7 @@ def test_split_rules(spoiled, tmp_path):
     for text in ("per-class", "per-class:20", "per-class:0,5", "per-class:1.5,2"):
         assert "per-class takes" in spoiled("--splits", text)
     assert "class 0 has 2 labelled vertices" in spoiled("--splits", "per-class:2,1")
-    assert "leave the test split empty" in spoiled("--splits", "random:0.9,0.05,0.05")
+    assert "the test split is empty" in spoiled("--splits", "random:0.9,0.05,0.05")
     assert "has no labels" in spoiled("--splits", "random:0.6,0.2,0.2", labels=None)
     assert "has no train-idx.npy" in spoiled("--splits", tmp_path)
 
@@ -143,7 +143,7 @@ def test_single_values_are_no_rows(spoiled, refused, tmp_path, name):
         ("num_nodes", 6.5, "'num_nodes' must be a whole number, but it is 6.5"),
         ("classes", -3, "-3 classes are stated"),
         ("classes", 0, "0 classes are stated"),
-        ("classes", 2**62, "classes are stated, but there are only 6 vertices"),
+        ("classes", 2**62, "classes are stated, but the graph has only 6 vertices"),
         ("classes", np.inf, "'classes' must be a whole number, but it is inf"),
     ],
 )
@@ -221,7 +221,7 @@ def test_damaged_gzip(refused, tmp_path):
         ("0,1\n7\n", "too few fields"),
         ("0\n1\n", "needs two vertex ids per line"),
         ("0,1\n1,-4\n", "edge 1 (counted from 0): its destination -4 is negative"),
-        ("0,1\n1,4000000000\n", "the largest id is 4,000,000,000, but there are only 2 edges"),
+        ("0,1\n1,4000000000\n", "the largest id is 4,000,000,000, but the graph has only 2 edges"),
         ("0,1\n1,99999999999999999999\n", "is not a vertex id"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_function_makes_vectors_of_texts(words):
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
-        ("ragged", DataError, r"returned an array of shape \(1,\); expected 1 rows of equally many numbers"),
+        ("ragged", DataError, r"returned an array of shape \(1,\); expected 1 row of equally many numbers"),
         ("infinite", DataError, "float64 that are not all finite numbers"),
         ("fails", DataError, "failed: KeyError: 'banana', at words.py, line 14, in fails"),
         ("vector", ConfigError, "defines no vector; did you mean 'vectors'"),

@@ -102,7 +102,7 @@ def test_matrix_that_contradicts_itself():
     with pytest.raises(DataError, match=r"row 2 names column 7, outside 0 \.\.\. 2"):
         loaded(matrix, 2)
     matrix.indptr = np.array([0, 1, 2], np.int32)
-    with pytest.raises(DataError, match="3 rows need 4"):
+    with pytest.raises(DataError, match="for 3 rows it has 4"):
         loaded(matrix, 2)
 
 
@@ -172,7 +172,7 @@ HOSTILE = {
     "objects of bytes": (array(OBJECT, (1,), b"A" * 8), "an array of type object made of bytes"),
     "hidden objects": (array(HIDDEN, (1,), b"A" * 8), "named fields"),
     "text as a list": (array(NUMBER, (2,), [1.0, 2.0]), "an array of type float64 made of list"),
-    "too few bytes": (array(NUMBER, (2,), b"A" * 8), r"an array of shape \(2,\) with 1 values"),
+    "too few bytes": (array(NUMBER, (2,), b"A" * 8), r"an array of shape \(2,\) with 1 value"),
     "negative lengths": (array(NUMBER, (-1, -1), b"A" * 8), "whose shape is not a list of lengths"),
     "long shape": (array(NUMBER, (1,) * 100, b"A" * 8), "whose shape is not a list of lengths"),
     "objects of a buffer": (Call(FROM_BUFFER, b"A" * 8, OBJECT, (1,), "C"), "an array of type object made of bytes"),

@@ -246,7 +246,7 @@ def test_encoders_of_another_schema_are_refused(imported, refused, tmp_path):
     [
         ('time = "joined"', 'time = "since"', "[tables.customers]: the table has no column 'since'; it has id, joined"),
         ('columns.age = "standard"', 'columns.age = "standrd"', "did you mean 'standard'?"),
-        ('{columns = ["shop", "number"]', '{columns = ["shop"]', "has 1 columns, the primary key of orders has 2"),
+        ('{columns = ["shop", "number"]', '{columns = ["shop"]', "has 1 column, the primary key of orders has 2"),
         ('customer = "customers"', 'customer = "customer"', "did you mean 'customers'?"),
         ('foreign_keys.customer = "customers"', 'foreign_keys.price = "products"', "holds whole numbers, but the key"),
         ("train_until = 1970-01-21", "train_until = 1969-01-21", "no labelled row is earlier than train_until"),
@@ -348,7 +348,9 @@ def test_numbers_that_no_class_and_no_vector_can_hold(refused, tmp_path):
     content = tables()
     content["churn"]["churned"] = [0.0, 1.0, 1e300, 0.0]
     write_parquet(tmp_path / "shop", content)
-    assert "table churn, column 'churned', row 2 (counted from 0): 1e+300 is not a class" in refused(tmp_path / "shop")
+    assert "table churn, column 'churned', row 2 (counted from 0): the class is 1e+300; classes are whole" in refused(
+        tmp_path / "shop"
+    )
     content = tables()
     content["orders"]["words"] = [[1.0, 2.0], [3.0, -1e300], [0.0, 1.0]]
     write_parquet(tmp_path / "other", content)

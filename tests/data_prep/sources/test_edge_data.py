@@ -173,7 +173,7 @@ def test_edge_weights_of_metis(tmp_path, imported, form, before):
         ("0 1 2\n1 2 9223372036854775808\n", ("--edge-columns", "time"), "'9223372036854775808' is not a whole number"),
         ("0 1 2\n1 2\n", ("--edge-columns", "weight"), "too few fields"),
         ("0 1 2\n", ("--edge-columns", "heavy"), "'heavy' is none of weight, time, feature, label, -"),
-        ("0 1 2\n", ("--edge-columns", "weight,time"), "have 1 columns besides their ends"),
+        ("0 1 2\n", ("--edge-columns", "weight,time"), "have 1 column besides their ends"),
         ("0 1 2\n", ("--edge-columns", "a=weight"), "have no column 'a'"),
         ("0 1 2 3\n", ("--edge-columns", "weight,weight"), "an edge has one weight"),
         ("%%MatrixMarket matrix coordinate real general\n3 3 2\n1 2 7\n3 2 x\n", (), "line 4: 'x' is not a number"),

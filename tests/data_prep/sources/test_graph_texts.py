@@ -83,7 +83,7 @@ def test_metis_refused(said):
     assert "ends after the lines of 2 of 3 vertices" in said("g.graph", "3 2\n2\n1 3\n")
     assert "ends after the lines of 1 of 900,000,000,000 vertices" in said("g.graph", "900000000000 2\n2\n")
     assert "g.graph, line 5: one line more than the 3 vertices" in said("g.graph", "3 2\n2\n1 3\n2\n1\n")
-    assert "line 2: 1 numbers, but line 1 announces a weight after each" in said("g.graph", "3 2 1\n2\n1 1 3 1\n2 1\n")
+    assert "line 2: 1 number, but line 1 announces a weight after each" in said("g.graph", "3 2 1\n2\n1 1 3 1\n2 1\n")
     assert "line 4: 0 numbers, but line 1 announces 1 weights first" in said("g.graph", "3 1 10\n5 2\n5 1\n\n")
     for header in ("", "3", "3 2 12", "3 2 0001", "3 2 1 1 1", "-3 2", "a b", "3 2.5"):
         assert "is not a header of a METIS graph" in said("g.graph", f"{header}\n")
@@ -110,13 +110,13 @@ def test_matrix_market_refused(said):
     assert "line 4: vertex 5 is outside 1 ... 3" in said("g.mtx", f"{banner}3 3 2\n1 2\n5 1\n")
     assert "line 3: vertex 0 is outside" in said("g.mtx", f"{banner}3 3 1\n0 2\n")
     assert "ends after 1 of 2 entries" in said("g.mtx", f"{banner}3 3 2\n1 2\n")
-    assert "line 4: more than 1 entries" in said("g.mtx", f"{banner}3 3 1\n1 2\n2 3\n")
+    assert "line 4: more than 1 entry" in said("g.mtx", f"{banner}3 3 1\n1 2\n2 3\n")
     assert "line 3: 3 fields; expected row and column per line" in said("g.mtx", f"{banner}3 3 1\n1 2 0.5\n")
     assert "line 3: '1.5' is not a whole number" in said("g.mtx", f"{banner}3 3 1\n1.5 2\n")
     assert "the matrix is 3 x 4; an adjacency matrix must be square" in said("g.mtx", f"{banner}3 4 1\n1 2\n")
     assert "line 3: '3 3' should be the numbers of rows" in said("g.mtx", f"{banner}% c\n3 3\n")
     huge = f"{banner}900000000000 900000000000 1\n1 2\n"
-    assert "line 2: 900,000,000,000 rows, but only 1 entries" in said("g.mtx", huge)
+    assert "line 2: 900,000,000,000 rows, but only 1 entry" in said("g.mtx", huge)
     assert "is not a Matrix Market header" in said("g.mtx", "1 2\n2 3\n")
     for kind in ("array real general", "coordinate complex general", "coordinate real hermitian"):
         assert f"a matrix '{kind}' is not read" in said("g.mtx", f"%%MatrixMarket matrix {kind}\n3 3 1\n1 2 1\n")
@@ -147,7 +147,7 @@ def test_snap_is_told_from_plain_edge_lists(imported_text):
 
 def test_snap_refused(said, tmp_path, refused):
     assert "g.txt, line 5: 'x' is not a whole number" in said("g.txt", f"{SNAP}1 2\n3 x\n")
-    assert "g.txt, line 4: 1 fields; expected two vertex ids per line" in said("g.txt", f"{SNAP}1\n")
+    assert "g.txt, line 4: 1 field; expected two vertex ids per line" in said("g.txt", f"{SNAP}1\n")
     assert "line 5: vertex -2 is outside" in said("g.txt", f"{SNAP}\n1 -2\n")
     assert "holds no edges" in said("g.txt", SNAP)
     assert "numbered from 0 on by --format snap" in said("g.csv", "0,1\n1,4000000000\n")

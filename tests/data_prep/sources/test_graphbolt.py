@@ -131,7 +131,7 @@ NUMBERS = [
     ({"tasks": [{"num_classes": 2**70}]}, "num_classes is 1180591620717411303424; expected"),
     ({"tasks": [{"num_classes": 1e400}]}, "num_classes is inf; expected"),
     ({"tasks": [{"num_classes": 10**30}]}, "num_classes is 1000000000000000000000000000000; expected"),
-    ({"tasks": [{"num_classes": 10**9}]}, "1,000,000,000 classes are stated, but there are only 6 vertices"),
+    ({"tasks": [{"num_classes": 10**9}]}, "1,000,000,000 classes are stated, but the graph has only 6 vertices"),
     ({"tasks": {"num_classes": 3}}, "'tasks' is not a list of tasks"),
     ({"tasks": ["classes"]}, "'tasks' is not a list of tasks"),
     ({"feature_data": 7}, "'feature_data' is missing or of an unexpected kind"),

@@ -52,7 +52,7 @@ def test_mat_graph(imported, mat, compressed):
     assert neighbours(graph) == [[], [0], [1]]
     np.testing.assert_array_equal(graph.labels, [[1, 0], [1, 1], [np.nan, np.nan]])
     np.testing.assert_array_equal(graph.features, attributes.toarray())
-    assert "1 vertices are in no group" in graph.table
+    assert "without a group, and taken as unlabelled: 1 vertex" in graph.table
 
 
 def test_mat_classes(imported, mat):

@@ -145,7 +145,7 @@ def test_tables_refused(refused, folder):
     assert "edges.csv, line 3: vertex 'zoe' is not in the table of vertices" in refused(
         folder(edges="source,target\nann,bob\nbob,zoe\n")
     )
-    assert "edges.csv, line 3: 1 fields, but the first line has 2" in refused(
+    assert "edges.csv, line 3: 1 field, but the first line has 2" in refused(
         folder(edges="source,target\nann,bob\nx\n")
     )
     assert "edges.csv, line 2: a vertex id is missing" in refused(folder(edges="source,target\nann,\n"))
@@ -244,7 +244,7 @@ def test_musae_refused(refused, folder):
     assert "must hold an object" in said(features_json="[1, 2]")
     for features in ('{"a": [1]}', '{"1": [-1]}', '{"1": 1}', '{"1": [1.5]}', '{"1": [true]}', '{"1": ["x"]}'):
         assert "expected a vertex number with a list" in said(features_json=features)
-    assert "feature 999,999,999 occurs, but there are only 1 entries" in said(features_json='{"1": [999999999]}')
+    assert "feature 999,999,999 occurs, but the file has only 1 entry" in said(features_json='{"1": [999999999]}')
     assert "vertex 999,999,999 occurs" in said(features_json='{"999999999": [1]}')
     assert "target.csv, line 3: 'b' is not a vertex number" in said(target_csv="id,page_type\n0,x\nb,y\n")
     assert "has no column id" in said(target_csv="page,type\n0,x\n")
@@ -261,8 +261,8 @@ def test_musae_rows_listed_twice(imported, refused, folder):
     equal = {"target.csv": "id,page_type\n0,x\n1,y\n0,x\n", "features.json": '{"0": [1], "1": [0], "0": [1]}'}
     graph = imported(changed(**equal))
     assert graph.labels.tolist() == [0, 1, -1, -1]
-    assert "note: target.csv: 1 rows were listed twice with equal content, and count once" in graph.table
-    assert "note: features.json: 1 rows were listed twice" in graph.table
+    assert "note: target.csv: listed twice with equal content, and counted once: 1 row" in graph.table
+    assert "note: features.json: listed twice" in graph.table
     assert "target.csv, line 4: vertex 0)" in graph.table
     differ = "is listed twice with different content; choose by --duplicate-rows first or last"
     classes, lists = "id,page_type\n0,x\n1,y\n0,y\n", '{"0": [1], "1": [0], "0": [0]}'

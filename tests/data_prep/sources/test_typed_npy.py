@@ -115,7 +115,7 @@ def test_refused_in_one_sentence(refused, folder, tmp_path):
     about["nodes"]["author"]["count"] = 10**12
     (folder / "meta.json").write_text(json.dumps(about))
     np.save(folder / "nodes/paper/feat.npy", np.zeros((6, 3)))
-    assert "1,000,000,000,008 vertices are stated, but there are only 15 edges" in refused(folder)
+    assert "1,000,000,000,008 vertices are stated, but the graph has only 15 edges" in refused(folder)
     (folder / "meta.json").write_text('{"nodes": [1]}')
     assert "meta.json: 'nodes' is missing or of an unexpected kind" in refused(folder)
     index.unlink()
