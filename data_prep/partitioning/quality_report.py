@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.weighted_graph import Chunk
 from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
 from data_prep.partitioning.request import training_vertices
@@ -26,9 +28,13 @@ from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import processor_count
 
 STRATEGIES = ("leap", "pull")
 """leap trains each root on the rank of its part; pull distributes the roots over the ranks at random."""
+
+_MARK_BYTES = 16
+"""Most bytes of marks per vertex, over all threads."""
 
 _MICROGRAPHS = 256
 """Roots whose locality is measured, one micrograph each."""
@@ -65,28 +71,48 @@ def _set_bits(words):
     return count
 
 
+def _mark_rows(
+    chunk: Chunk,
+    assignment: np.ndarray,
+    first_part: int,
+    bits: int,
+    needed: np.ndarray,
+    on_rows: Callable[[Chunk, int], None] | None,
+    begin: int,
+    end: int,
+    thread: int,
+) -> None:
+    """Mark what rows begin ... end - 1 of `chunk` need in `needed`[thread], and pass them to `on_rows`."""
+    rows = chunk._replace(first=chunk.first + begin, indptr=chunk.indptr[begin : end + 1])
+    _mark(rows, assignment, first_part, bits, needed[thread])
+    if on_rows:
+        on_rows(rows, thread)
+
+
 def replication(
     graph: Graph,
     assignment: np.ndarray,
     parts: int,
-    on_chunk: Callable[[Chunk], None] | None = None,
+    on_rows: Callable[[Chunk, int], None] | None = None,
     progress: Progress = SILENT,
 ) -> float:
     """Average the parts in which a vertex is needed: its own, and each part with one of its out-neighbours.
 
-    Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `on_chunk` is called once
-    with every chunk of them.
+    Holds at most 9 bytes a vertex, 2 up to 8 parts, by one thread, at most 16 by several. The edges are read once for
+    64 parts; on_rows(chunk, thread) is called once with all rows of them.
     """
-    # A bit per part in the smallest word that holds them; 64 parts at a time.
+    # A bit per part in the smallest word that holds them; 64 parts at a time. Threads mark words of their own.
     total = 0
     bits = min(64, 1 << max(3, (parts - 1).bit_length()))
-    for first_part in range(0, parts, bits):
-        needed = np.zeros(graph.vertices, f"u{bits // 8}")
-        for chunk in edge_chunks(graph, 1.0, progress):
-            _mark(chunk, assignment, first_part, bits, needed)
-            if on_chunk and first_part == 0:
-                on_chunk(chunk)
-        total += _set_bits(needed)
+    with workers(min(processor_count(), _MARK_BYTES * 8 // bits)) as team:
+        for first_part in range(0, parts, bits):
+            needed = np.zeros((team.count, graph.vertices), f"u{bits // 8}")
+            for chunk in edge_chunks(graph, 1.0, progress):
+                marks = partial(_mark_rows, chunk, assignment, first_part, bits, needed)
+                team.over_rows(chunk.indptr, 0, chunk.vertices, partial(marks, on_rows if first_part == 0 else None))
+            for each in needed[1:]:
+                needed[0] |= each
+            total += _set_bits(needed[0])
     return total / graph.vertices
 
 
@@ -179,15 +205,16 @@ def report_on(
 ) -> CutReport:
     """Report on the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given."""
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
-    weights = no_cut_weights(parts if parts > 1 else 0)
+    # Threads count for themselves: whole numbers, whose sums are exact.
+    weights = [no_cut_weights(parts if parts > 1 else 0) for _ in range(processor_count())]
 
-    def count_cut(chunk: Chunk) -> None:
-        if weights.size:
-            add_cut_weights(chunk, assignment, weights)
+    def count_cut(rows: Chunk, thread: int) -> None:
+        if weights[thread].size:
+            add_cut_weights(rows, assignment, weights[thread])
 
     # One pass over the edges serves both figures.
-    copies = replication(graph, assignment, parts, on_chunk=count_cut, progress=progress)
-    return CutReport(copies, _shares_on_ranks(weights, graph.edges), sampled)
+    copies = replication(graph, assignment, parts, on_rows=count_cut, progress=progress)
+    return CutReport(copies, _shares_on_ranks(sum(weights[1:], weights[0]), graph.edges), sampled)
 
 
 class _SampledTraining:
