@@ -153,16 +153,10 @@ def _made(
     from data_prep.partitioning.partition_stages import cut, cut_by_tasks, part_files_by_tasks
     from data_prep.partitioning.quality_report import report_on
     from data_prep.progress import Steps
-    from leapmpi.dataset.verify import verify_graph
 
     # Each step reads the file again: memory stays bounded.
     steps, vertices = Steps(), graph.vertices
-    found = cut_by_tasks(workspace)
-    if found is None and workspace.finished("verified") is None:
-        with steps.step("verify") as progress:
-            progress.start(vertices, "vertices")
-            verify_graph(arguments.graph, progress.reach, graph)
-        workspace.finish("verified", {}, {})
+    found = cut_by_tasks(arguments.graph, graph, workspace, steps)
     if edge_split:
         with steps.step("split edges") as progress:
             progress.start(vertices, "vertices")
