@@ -170,9 +170,10 @@ def _made(
             graph, small = with_feature_dtype(graph, dtype, name, workspace, progress)
     columns, block_bytes = arguments.layout == "columns", min(_LARGEST_BLOCK, workspace.memory // _BLOCKS_IN_MEMORY)
     layout = {"columns": columns, "communities": communities, "block_bytes": block_bytes}
-    layout["made"] = part_files_by_tasks(graph, result, layout, workspace, steps)
+    made = part_files_by_tasks(graph, result, layout, workspace, steps)
+    layout["made"] = made.files if made else []
     with steps.step("report") as progress:
-        report = report_on(graph, result.assignment, request.parts, training, progress)
+        report = report_on(graph, result.assignment, request.parts, training, progress, made and made.copies)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")
         _write(arguments, graph, result, report, layout, progress)

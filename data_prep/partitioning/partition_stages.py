@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from data_prep.partitioning.partition_graph import Partition, partition_graph
+from data_prep.partitioning.quality_report import Copies, count_copies
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.vertex_order import community_order
 from data_prep.progress import Steps
@@ -22,8 +23,11 @@ from leapmpi.dataset.dataset_writer import write_part_files
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.verify import compare_content, verify_graph, verify_lists, verify_share
 
-_FOUND, _WRITTEN, _ORDER, _LANES = "parts-found", "parts-written", "order", "lanes"
-"""Stages of tasks; an array and a value of the first."""
+_FOUND, _WRITTEN = "parts-found", "parts-written"
+"""Stages of tasks."""
+
+_ORDER, _LANES, _COPIES, _WEIGHTS = "order", "lanes", "copies", "weights"
+"""Arrays and values of these stages."""
 
 _VERIFIED = "verified"
 """A stage of one process."""
@@ -90,29 +94,41 @@ def cut_by_tasks(path: Path, graph: Graph, workspace: Workspace, steps: Steps) -
     return None
 
 
+class PartFiles(NamedTuple):
+    """The files of all parts, and what was counted for the report."""
+
+    files: list[Path]
+    copies: Copies
+
+
 def part_files_by_tasks(
     graph: Graph, result: Partition, layout: Mapping[str, Any], workspace: Workspace, steps: Steps
-) -> list[Path]:
-    """Return the files of all parts, if tasks have written them; none without.
+) -> PartFiles | None:
+    """Return the files of all parts, if tasks have written them.
 
     A task writes its own and raises ShareFinished. layout: arguments of `write_part_files`.
     """
     shares = workspace.shares
     if shares is None:
-        return []
+        return None
     if shares.task is None:
-        found = shares.load(_WRITTEN) or []
-        return [
-            Path(str(file.filename)) for _, files in found for file in files.values() if isinstance(file, np.memmap)
-        ]
+        if not (found := shares.load(_WRITTEN)):
+            return None
+        weights = np.concatenate([arrays.pop(_WEIGHTS) for _, arrays in found])
+        copies = Copies(sum(values[_COPIES] for values, _ in found), weights)
+        mapped = [each for _, arrays in found for each in arrays.values() if isinstance(each, np.memmap)]
+        return PartFiles([Path(str(each.filename)) for each in mapped], copies)
 
     # Consecutive parts, about as many for each task.
     task, parts = shares.begin(_WRITTEN, last=True), len(result.vertices)
     low, high = (parts * each // task.count for each in (task.index, task.index + 1))
+    chosen = range(low, high)
+    with steps.step("report") as progress:
+        copies = count_copies(graph, result.assignment, parts, chosen, progress)
     with steps.step("write") as progress:
         progress.start(graph.vertices, "vertices")
-        chosen = range(low, high)
         files = write_part_files(
             workspace.folder, graph, result.assignment, parts, chosen, progress=progress.reach, **layout
         )
-    workspace.finish_share(_WRITTEN, {}, {file.name: np.memmap(file, np.uint8, "r") for file in files}, last=True)
+    arrays = {_WEIGHTS: copies.weights, **{file.name: np.memmap(file, np.uint8, "r") for file in files}}
+    workspace.finish_share(_WRITTEN, {_COPIES: copies.total}, arrays, last=True)

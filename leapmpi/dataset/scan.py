@@ -82,8 +82,8 @@ def scan(
 
     original_of: int64[vertices], the original id of each vertex that indices may name; None where ids are original ids.
     first: the id of the first row. features: if false, features, of edges too, are neither checked nor hashed. hashed:
-    if false, the lanes are zeros. share: begin and end of the share of the blocks that is scanned. sinks: by array name, a function that gets all blocks of the array, in order, in this
-    thread.
+    if false, the lanes are zeros. share: begin and end, from 0 to 1, of the blocks that are scanned. sinks: by array
+    name, a function that gets all blocks of the array, in order, in this thread.
     progress: called with the number of rows done. `rows.indptr` must have been checked.
 
     Raises DataError naming array, row and value of the first fault; `where` opens the message.

@@ -7,7 +7,7 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.partitioning.partition_graph import partition_graph
-from data_prep.partitioning.quality_report import replication, report_on, sampled_report
+from data_prep.partitioning.quality_report import count_copies, report_on, sampled_report
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.system.worker_threads import _Processors
@@ -21,12 +21,17 @@ def test_replication_counts_homes_and_parts_of_out_neighbours(parts):
     needed = {(v, assignment[v]) for v in range(60)}
     heads = np.repeat(np.arange(60), np.diff(graph.indptr))
     needed |= set(zip(graph.indices.tolist(), assignment[heads], strict=True))
-    assert replication(graph, assignment, parts) == len(needed) / 60
+    found = count_copies(graph, assignment, parts)
+    assert found.total == len(needed)
+    # Parts may be counted some at a time.
+    some = [count_copies(graph, assignment, parts, range(*each)) for each in ((0, parts // 3), (parts // 3, parts))]
+    assert sum(each.total for each in some) == found.total
+    assert np.array_equal(np.concatenate([each.weights for each in some]), found.weights)
 
 
 def test_replication_beyond_one_word_of_parts():
     star = from_edges(130, [(0, v) for v in range(1, 130)])
-    assert replication(star, np.arange(130, dtype=np.int32), 130) == (130 + 2 * 129) / 130
+    assert report_on(star, np.arange(130, dtype=np.int32), 130, None).replication == (130 + 2 * 129) / 130
 
 
 @pytest.mark.parametrize("parts", [5, 70])
