@@ -1,8 +1,10 @@
 """--share I/N: tasks of a job array do the work together, to the same bytes as one process."""
 
+import gzip
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,6 +50,80 @@ def test_tasks_import_the_same_graph(prep, tmp_path, source, name, count):
     assert facts(outcome.out) == facts(whole.out)
     assert content(tmp_path / "g.h5") == content(tmp_path / "whole.h5")
     assert {each.suffix for each in tmp_path.iterdir()} <= {".h5", ".txt"}
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    """Write sources that are read in pieces: Parquet by row groups, a table in several files, and lines of METIS."""
+    pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    pairs = np.unique(np.random.default_rng(5).integers(0, 900, (6_000, 2)), axis=0)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    columns = {"src": pairs[:, 0], "dst": pairs[:, 1], "weight": pairs[:, 0] % 5}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=700)
+    parquet.write_table(pyarrow.table({"id": np.arange(900)[::-1]}), tmp_path / "ids.parquet")
+
+    # A typed graph, whose edges are in three files.
+    rows = [f"v{s},v{d}\n" for s, d in pairs.tolist()]
+    for number, name in enumerate(("a.csv", "b.csv.gz", "c.csv")):
+        text = "from,to\n" + "".join(rows[number::3])
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    (tmp_path / "v.csv").write_text("id\n" + "".join(f"v{v}\n" for v in range(900)))
+    (tmp_path / "schema.toml").write_text(
+        '[vertices.v]\nfiles = "v.csv"\nid = "id"\n'
+        '[edges."v:to:v"]\nfiles = ["a.csv", "b.csv.gz", "c.csv"]\nsource = "from"\ndestination = "to"\n'
+    )
+
+    # A line per vertex, with a weight after each neighbour; comments, blanks and empty lines.
+    lists = [[] for _ in range(901)]
+    for s, d in pairs.tolist():
+        lists[s].append(f"{d + 1} {s % 5 + 1}")
+        lists[d].append(f"{s + 1} {s % 5 + 1}")
+    lines = [" ".join(each) for each in lists[:900]]
+    lines[450:450] = ["% half", "  # of them"]
+    (tmp_path / "g.graph").write_text("\n".join(["% comment", f"900 {len(pairs)} 1", *lines]) + "\n\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("t.parquet", []),
+        ("t.parquet", ["--vertex-table", "ids.parquet"]),
+        ("schema.toml", []),
+        ("g.graph", []),
+    ],
+)
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_tasks_read_pieces_of_one_source(prep, pieces, monkeypatch, name, flags, count):
+    monkeypatch.chdir(pieces)
+    words = [name, "g.h5", *flags]
+    for index in range(count):
+        assert prep("import", *words, "--share", f"{index}/{count}").code == 0
+    # No task reads all of it.
+    staged = [sum(each.stat().st_size for each in share.glob("staged-*")) for share in pieces.glob(".g.h5.shares-*/*")]
+    assert len(staged) == count
+    assert max(staged) < 0.7 * sum(staged)
+    for index in range(count):
+        assert prep("import", *words, "--share", f"{index}/{count}").code == 0
+    outcome = prep("import", *words)
+    assert f"shares taken: edges-sorted of {count} tasks" in outcome.out
+    assert prep("import", name, "whole.h5", *flags).code == 0
+    assert content(pieces / "g.h5") == content(pieces / "whole.h5")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("900 ", "950 "), ("900 ", "899 "), (" 1\n", " 1\n1 1 "), ("% half", "1"), ("% half", "1 1 x")],
+)
+def test_a_fault_of_metis_text_is_named_as_by_one_process(prep, pieces, old, new):
+    text = (pieces / "g.graph").read_text()
+    assert old in text
+    (pieces / "g.graph").write_text(text.replace(old, new, 1))
+    words = ["import", pieces / "g.graph", pieces / "g.h5"]
+    whole = prep(*words)
+    assert whole.code == 3
+    ends = [prep(*words, "--share", f"{index}/3") for _ in range(2) for index in range(3)]
+    assert {each.error for each in ends if each.code} == {whole.error}
 
 
 def test_tasks_may_run_at_the_same_time(prep, tmp_path, source):
