@@ -79,7 +79,7 @@ def _set_bits(words):
 
 
 class Copies(NamedTuple):
-    """What some parts need: `total`, the sum of the vertices and their in-neighbours, each once for a part.
+    """Vertices that some parts need: `total` counts those of a part and their in-neighbours once for each part.
 
     weights: float64[k, P], the in-edges of each of k parts from each other one; [k, 0] for very many parts.
     """

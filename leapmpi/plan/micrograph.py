@@ -44,7 +44,7 @@ class ExpectedWork:
     """Expected rows + edges of micrographs; rows shared by roots count for each. Exact in the mean over draws.
 
     indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all. The constructor passes
-    over the graph once per hop but the first. threads: share the vertices, each of which is computed by one.
+    over the graph once per hop but the first. threads: how many share the vertices.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...], threads: int = 1) -> None:
