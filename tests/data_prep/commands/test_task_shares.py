@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.formats.integer_lines import whole_lines
+from leapmpi.dataset.graph_file import open_graph
+from leapmpi.dataset.verify import compare_content, verify_share
 from tests.data_prep.commands.test_workers import content
 from tests.data_prep.small_sources import write_sources
+from tests.dataset.test_damage import flip_in_array
 
 FLAGS = {"edges.csv": ["--edge-columns", "weight"], "typed": ["--add-reverse"], "triples": ["--add-reverse"]}
 
@@ -234,3 +237,30 @@ def test_shares_of_a_text_are_its_lines(tmp_path_factory, lines, ended, count, s
     # A line is in one share as a whole.
     filled = [each for each in shares if each]
     assert all(each.endswith(b"\n") for each in filled[:-1])
+
+
+@pytest.mark.parametrize(
+    ("array", "element", "value"),
+    [("features", 11_000, np.nan), ("features", 3, 0.5), ("topology/indices", 9_000, 1999), ("original_id", 1_500, 0)],
+)
+def test_tasks_refuse_a_damaged_graph_as_one_process_does(prep, tmp_path, source, array, element, value):
+    assert prep("import", source / "edges.npy", tmp_path / "g.h5", "--features", "random:6").code == 0
+    flip_in_array(tmp_path / "g.h5", array, element, value)
+    words = ["partition", tmp_path / "g.h5", tmp_path / "data", "--parts", 4, "--method", "hash"]
+    whole = prep(*words)
+    assert whole.code == 3
+    found = [prep(*words, "--share", f"{index}/4") for index in range(4)]
+    # Another task may find that the digest differs, too.
+    assert whole.error in {each.error for each in found if each.code == 3}
+    # A share is missing, so the last command verifies, too.
+    assert prep(*words).error == whole.error
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_shares_of_verification_make_up_the_whole(prep, tmp_path, source, count):
+    for name in ("edges.csv", "typed", "triples"):
+        path = tmp_path / f"{name}.h5"
+        assert prep("import", source / name, path, *FLAGS.get(name, [])).code == 0
+        graph = open_graph(path)
+        compare_content(path, graph, [verify_share(path, graph, index, count) for index in range(count)])
