@@ -13,11 +13,11 @@ from data_prep.assembly.id_map import Numbering, names_of
 from data_prep.assembly.transforms import CATEGORICAL, KNOWN, NOOP, categories, transformed
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_records import Chunk
-from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.edge_stream import EdgeStream, shares_of
 from data_prep.edges.raw_graph import SPLIT_NAMES, ReadOptions
 from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.chosen_columns import ChosenColumns
-from data_prep.formats.columns import EdgeColumns, TableColumns, labels_in
+from data_prep.formats.columns import EdgeColumns, TableColumns, labels_in, pieces_of_share
 from leapmpi.errors import DataError, counted
 
 _SPLIT_WORDS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
@@ -81,7 +81,9 @@ def read_tables(
         chosen = ChosenColumns(table.files, {**columns, **{str(name): str(name) for name in table.carried.all}})
         numbers = numbering[source], numbering[destination]
         # A stream, which reads the files when edges are sorted: tables of edges may be larger than memory.
-        stream = EdgeStream(_Chunks(chosen, numbers, table.carried), carries=table.carried.dtype)
+        chunks = _Chunks(chosen, numbers, table.carried)
+        share = shares_of(chunks) if chosen.pieces > 1 else None
+        stream = EdgeStream(chunks, carries=table.carried.dtype, share=share)
         graph.relations.append(RawRelation(*table.relation, stream, str(table.files[0])))
     return graph, numbering
 
@@ -92,9 +94,10 @@ class _Chunks:
     def __init__(self, table: ChosenColumns, numbers: tuple[Numbering, Numbering], carried: EdgeColumns) -> None:
         self._table, self._numbers, self._carried = table, numbers, carried
 
-    def __call__(self) -> Iterator[Chunk]:
+    def __call__(self, share: tuple[int, int] = (0, 1)) -> Iterator[Chunk]:
         names = ("source", "destination")
-        for batch in self._table.batches([*names, *map(str, self._carried.all)]):
+        pieces = pieces_of_share(self._table, share)
+        for batch in self._table.batches([*names, *map(str, self._carried.all)], pieces):
             ends = zip(self._numbers, names, strict=True)
             chunk = np.stack([each.numbers(batch.columns[name], batch.place) for each, name in ends])
             yield (chunk, self._carried.of_batch(batch)) if self._carried else chunk

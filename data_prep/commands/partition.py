@@ -153,16 +153,10 @@ def _made(
     from data_prep.partitioning.partition_stages import cut, cut_by_tasks, part_files_by_tasks
     from data_prep.partitioning.quality_report import report_on
     from data_prep.progress import Steps
-    from leapmpi.dataset.verify import verify_graph
 
     # Each step reads the file again: memory stays bounded.
     steps, vertices = Steps(), graph.vertices
-    found = cut_by_tasks(workspace)
-    if found is None and workspace.finished("verified") is None:
-        with steps.step("verify") as progress:
-            progress.start(vertices, "vertices")
-            verify_graph(arguments.graph, progress.reach, graph)
-        workspace.finish("verified", {}, {})
+    found = cut_by_tasks(arguments.graph, graph, workspace, steps)
     if edge_split:
         with steps.step("split edges") as progress:
             progress.start(vertices, "vertices")
@@ -176,9 +170,10 @@ def _made(
             graph, small = with_feature_dtype(graph, dtype, name, workspace, progress)
     columns, block_bytes = arguments.layout == "columns", min(_LARGEST_BLOCK, workspace.memory // _BLOCKS_IN_MEMORY)
     layout = {"columns": columns, "communities": communities, "block_bytes": block_bytes}
-    layout["made"] = part_files_by_tasks(graph, result, layout, workspace, steps)
+    made = part_files_by_tasks(graph, result, layout, workspace, steps)
+    layout["made"] = made.files if made else []
     with steps.step("report") as progress:
-        report = report_on(graph, result.assignment, request.parts, training, progress)
+        report = report_on(graph, result.assignment, request.parts, training, progress, made and made.copies)
     with steps.step("write") as progress:
         progress.start(vertices, "vertices")
         _write(arguments, graph, result, report, layout, progress)

@@ -71,7 +71,12 @@ def _joined(stream: EdgeStream, r: int, shares: list, workspace: Workspace) -> E
         for part in parts:
             yield from part.chunks()
 
-    return replace(stream, chunks=chunks, count=sum(each.count for each in parts), mapped=True, share=None)
+    # Where a source states another count, reading it in one go describes the fault.
+    count = sum(each.count for each in parts)
+    if stream.count not in (None, count):
+        for _ in stream.chunks():
+            pass
+    return replace(stream, chunks=chunks, count=count, mapped=True, share=None)
 
 
 def rows_of_share(task: Task, edges: Iterator[np.ndarray], vertices: int, directed: bool) -> tuple[int, int]:

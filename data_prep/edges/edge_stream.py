@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from data_prep.edges.edge_records import Chunk, EdgeArrays, with_records
+from leapmpi.errors import DataError
 
 _EDGES_AT_ONCE = 1 << 20
 
@@ -38,6 +39,23 @@ class EdgeStream:
     def resumable(self) -> bool:
         """Whether a later run need not read the edges again: they alone are learned from the source."""
         return self.final is None
+
+
+def shares_of(read: Callable[[tuple[int, int]], Iterator[Chunk]]) -> ReadShare:
+    """Return the reader of shares that `read` makes of (i, n); (0, 1) is the whole source.
+
+    A fault is described as by reading the whole, which knows its row.
+    """
+
+    def share(i: int, n: int) -> Iterator[Chunk]:
+        try:
+            yield from read((i, n))
+        except DataError:
+            for _ in read((0, 1)):
+                pass
+            raise
+
+    return share
 
 
 Edges = np.ndarray | EdgeStream

@@ -19,6 +19,8 @@ class AttributeTable:
     alone or mixed with numbers, texts, empty where a row has none. Columns of anything else are unread.
     """
 
+    pieces = 1
+
     def __init__(self, path: Path, keys: Mapping[str, Values], attributes: Sequence[Mapping[object, object]]) -> None:
         self.path = path
         self._rows = len(attributes)
@@ -34,9 +36,9 @@ class AttributeTable:
             if isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind == "i"
         )
 
-    def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
-        """Yield the columns `only` of all rows at once; nothing where there are none."""
-        if self._rows:
+    def batches(self, only: Sequence[str], pieces: range | None = None) -> Iterator[TableColumns]:
+        """Yield the columns `only` of all rows at once; nothing where there are none, and of no pieces."""
+        if self._rows and (pieces is None or pieces):
             yield TableColumns(self.path, {name: self._columns[name] for name in only}, self._rows)
 
 

@@ -47,12 +47,16 @@ class ChosenColumns:
         whole = frozenset.intersection(*(table.integers for table in self._tables))
         self.integers = frozenset(name for name, old in self._chosen.items() if old in whole)
 
-    def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
-        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""
-        before = 0
+        self.pieces = sum(table.pieces for table in self._tables)
+
+    def batches(self, only: Sequence[str], pieces: range | None = None) -> Iterator[TableColumns]:
+        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time. pieces: of all files in their order."""
+        pieces = range(self.pieces) if pieces is None else pieces
+        names, before, end = list(dict.fromkeys(self._chosen[name] for name in only)), 0, 0
         for table in self._tables:
-            rows = 0
-            for batch in table.batches(list(dict.fromkeys(self._chosen[name] for name in only))):
+            begin, end, rows = end, end + table.pieces, 0
+            of_table = range(max(pieces.start, begin) - begin, max(min(pieces.stop, end) - begin, 0))
+            for batch in table.batches(names, of_table):
                 columns = {name: batch.columns[old] for name in only if (old := self._chosen[name]) in batch.columns}
                 yield replace(batch, columns=columns, first_row=before + batch.first_row, rows_before=before)
                 rows += batch.rows

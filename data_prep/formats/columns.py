@@ -55,19 +55,28 @@ class Table(Protocol):
     """Table in the file `path`; so far only its names and types are read.
 
     names: those of the columns of texts, numbers and lists of numbers; unread: those of the others; integers: those of
-    columns that hold whole numbers alone.
+    columns that hold whole numbers alone. pieces: the number of runs of rows that are read without those before.
     """
 
     path: Path
     names: list[str]
     unread: tuple[str, ...]
     integers: frozenset[str]
+    pieces: int
 
-    def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
+    def batches(self, only: Sequence[str], pieces: range | None = None) -> Iterator[TableColumns]:
         """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time. Raises DataError where the file is damaged.
+
+        pieces: those that are read, by default all. Numbers of rows then count from the first of them.
 
         Lists of several lengths are not rows of a matrix: such a column is among the `unread` of the batch.
         """
+
+
+def pieces_of_share(table: Table, share: tuple[int, int]) -> range:
+    """Return the pieces of `table` that are share (i, n)."""
+    i, n = share
+    return range(table.pieces * i // n, table.pieces * (i + 1) // n)
 
 
 def first_of(names: Iterable[str], known: Sequence[str]) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.edges.edge_records import Chunk
-from data_prep.edges.edge_stream import EdgeStream, ReadShare
+from data_prep.edges.edge_stream import EdgeStream, ReadShare, shares_of
 from data_prep.formats.columns import EdgeColumns, edge_columns, numbered
 from data_prep.formats.integer_lines import scanned, whole_lines
 from data_prep.formats.numeric_text import COMMENTS, DELIMITERS, Layout, find_layout, open_bytes, parsed
@@ -88,20 +88,8 @@ def edge_stream(path: Path, given: str | None = None, label: str | None = None) 
 
 
 def shares_of_text(path: Path, chunks: Callable[..., Iterator[Chunk]]) -> ReadShare | None:
-    """Return a reader of shares of the lines of `path`; None for a .gz, which is read in one go.
-
-    chunks: reads the whole file, or the share (i, n). A fault is described as by the former, which knows its row.
-    """
-
-    def share(i: int, n: int) -> Iterator[Chunk]:
-        try:
-            yield from chunks((i, n))
-        except DataError:
-            for _ in chunks():
-                pass
-            raise
-
-    return None if path.suffix == ".gz" else share
+    """Return a reader of shares of the lines of `path`, by chunks((i, n)); None for a .gz, which is read in one go."""
+    return None if path.suffix == ".gz" else shares_of(chunks)
 
 
 def carried_columns(path: Path, layout: Layout, given: str | None, label: str | None = None) -> EdgeColumns:

@@ -22,16 +22,19 @@ class ParquetTable:
         self.path = path
         with faults(path):
             self._file = parquet.ParquetFile(path)
+            self.pieces = self._file.num_row_groups
             kinds = {field.name: _kind(field.type) for field in self._file.schema_arrow}
         self.names = [name for name, kind in kinds.items() if kind]
         self.unread = tuple(sorted(name for name, kind in kinds.items() if not kind))
         self.integers = frozenset(name for name, kind in kinds.items() if kind == "integer")
 
-    def batches(self, only: Sequence[str]) -> Iterator[TableColumns]:
-        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time."""
-        first_row = 0
+    def batches(self, only: Sequence[str], pieces: range | None = None) -> Iterator[TableColumns]:
+        """Yield the columns `only` of at most ROWS_AT_ONCE rows at a time. pieces: row groups, by default all."""
+        if pieces is not None and not pieces:
+            return
+        groups, first_row = None if pieces is None else list(pieces), 0
         with faults(self.path):
-            for batch in self._file.iter_batches(columns.ROWS_AT_ONCE, columns=list(only)):
+            for batch in self._file.iter_batches(columns.ROWS_AT_ONCE, groups, list(only)):
                 found = {name: _array(batch.column(name)) for name in batch.schema.names}
                 read = {name: column for name, column in found.items() if column is not None}
                 unread = tuple(sorted({*self.unread, *(found.keys() - read.keys())}))

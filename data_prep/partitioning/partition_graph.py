@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.partitioning.method_registry import BALANCES, METHODS
+from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.postprocess import postprocess, repair
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.subgraph import induced_subgraph
@@ -24,6 +25,7 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError, counted
 from leapmpi.system.jit import compiled
 from leapmpi.system.stage_files import Stored
+from leapmpi.system.worker_threads import processor_count
 
 _ABOUT = 1.02
 """A balance of edges or work that exceeds the tolerance by this factor loses against one that does not."""
@@ -194,8 +196,15 @@ def _measure(graph: Graph, assignment: np.ndarray, request: PartitionRequest) ->
     """Measure the partition of `graph` by `assignment`, its figures counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
-    vertices, training, edges, edges_cut = np.zeros((4, request.parts), np.int64)
-    _count(np.asarray(graph.indptr), np.asarray(graph.indices), assignment, split, vertices, training, edges, edges_cut)
+    lists = np.asarray(graph.indptr), np.asarray(graph.indices)
+    with workers(processor_count()) as team:
+        counts = np.zeros((team.count, 4, request.parts), np.int64)
+
+        def count(begin: int, end: int, thread: int) -> None:
+            _count(*lists, assignment, split, begin, end, *counts[thread])
+
+        team.over_rows(lists[0], 0, graph.vertices, count)
+    vertices, training, edges, edges_cut = counts.sum(axis=0)
     work = np.bincount(assignment, sampled_work(graph, request.fanout), request.parts)
     types = {}
     if graph.typed is not None:
@@ -206,9 +215,12 @@ def _measure(graph: Graph, assignment: np.ndarray, request: PartitionRequest) ->
 
 
 @compiled
-def _count(indptr, indices, assignment, split, vertices, training, edges, edges_cut):
-    """Count, per part, vertices, training vertices, in-edges, and in-edges from other parts. split int8[n] or [0]."""
-    for v in range(len(assignment)):
+def _count(indptr, indices, assignment, split, begin, end, vertices, training, edges, edges_cut):
+    """Add to int64[P] each vertices, training vertices, in-edges, and in-edges from other parts, of begin ... end - 1.
+
+    split: int8[n] or [0].
+    """
+    for v in range(begin, end):
         part = assignment[v]
         vertices[part] += 1
         if len(split) and split[v] == names.TRAIN:

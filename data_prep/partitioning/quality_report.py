@@ -7,14 +7,16 @@ independent, and give too many rows where small batches meet dense neighbourhood
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from data_prep.partitioning.multilevel.adjacency_stream import edge_chunks
+from data_prep.partitioning.multilevel.blocks import workers
 from data_prep.partitioning.multilevel.weighted_graph import Chunk
-from data_prep.partitioning.part_ordering import add_cut_weights, no_cut_weights
+from data_prep.partitioning.part_ordering import no_cut_weights
 from data_prep.partitioning.request import training_vertices
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
@@ -26,9 +28,13 @@ from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import processor_count
 
 STRATEGIES = ("leap", "pull")
 """leap trains each root on the rank of its part; pull distributes the roots over the ranks at random."""
+
+_MARK_BYTES = 16
+"""Most bytes of marks per vertex, over all threads."""
 
 _MICROGRAPHS = 256
 """Roots whose locality is measured, one micrograph each."""
@@ -40,17 +46,24 @@ _SEED = 0
 
 
 @compiled
-def _mark(chunk, assignment, first_part, bits, needed):
-    """Set the bit of each vertex's part in `needed` of itself and of its in-neighbours, for `bits` parts from
-    `first_part` on."""
+def _mark(chunk, begin, end, assignment, first_part, needed, weights):
+    """Set the bit of each vertex's part in `needed` of itself and of its in-neighbours, and count edges cut.
+
+    For rows begin ... end - 1 and the k parts from `first_part` on. The in-edges of part first_part + i from each other
+    part are added to weights[i]: float64[k, P], or [k, 0] where they do not count.
+    """
     first, indptr, indices, _ = chunk
-    for row in range(len(indptr) - 1):
-        bit = assignment[first + row] - first_part
-        if 0 <= bit < bits:
+    for row in range(begin, end):
+        part = assignment[first + row]
+        bit = part - first_part
+        if 0 <= bit < len(weights):
             mark = np.uint64(1) << np.uint64(bit)
             needed[first + row] |= mark
             for e in range(indptr[row], indptr[row + 1]):
                 needed[indices[e]] |= mark
+                other = assignment[indices[e]]
+                if other != part and weights.shape[1]:
+                    weights[bit, other] += 1
 
 
 @compiled
@@ -65,37 +78,62 @@ def _set_bits(words):
     return count
 
 
-def replication(
-    graph: Graph,
-    assignment: np.ndarray,
-    parts: int,
-    on_chunk: Callable[[Chunk], None] | None = None,
-    progress: Progress = SILENT,
-) -> float:
-    """Average the parts in which a vertex is needed: its own, and each part with one of its out-neighbours.
+class Copies(NamedTuple):
+    """Vertices that some parts need: `total` counts those of a part and their in-neighbours once for each part.
 
-    Holds at most 9 bytes a vertex, 2 up to 8 parts. The edges are read once for 64 parts; `on_chunk` is called once
-    with every chunk of them.
+    weights: float64[k, P], the in-edges of each of k parts from each other one; [k, 0] for very many parts.
     """
-    # A bit per part in the smallest word that holds them; 64 parts at a time.
-    total = 0
-    bits = min(64, 1 << max(3, (parts - 1).bit_length()))
-    for first_part in range(0, parts, bits):
-        needed = np.zeros(graph.vertices, f"u{bits // 8}")
-        for chunk in edge_chunks(graph, 1.0, progress):
-            _mark(chunk, assignment, first_part, bits, needed)
-            if on_chunk and first_part == 0:
-                on_chunk(chunk)
-        total += _set_bits(needed)
-    return total / graph.vertices
+
+    total: int
+    weights: np.ndarray
+
+
+def count_copies(
+    graph: Graph, assignment: np.ndarray, parts: int, chosen: range | None = None, progress: Progress = SILENT
+) -> Copies:
+    """Count what the consecutive parts `chosen` of all `parts` need; by default all of them.
+
+    Holds at most 9 bytes a vertex, 2 up to 8 parts, by one thread, at most 17 by several. The edges are read once for
+    64 parts.
+    """
+    chosen = range(parts) if chosen is None else chosen
+    weights = no_cut_weights(parts)[chosen.start : chosen.stop]
+    # A bit per part in the smallest word that holds them; 64 parts at a time. Threads mark and count for themselves.
+    bits, total = min(64, 1 << max(3, (len(chosen) - 1).bit_length())), 0
+    with workers(min(processor_count(), _MARK_BYTES * 8 // bits)) as team:
+        for first in range(0, len(chosen), bits):
+            needed = np.zeros((team.count, graph.vertices), f"u{bits // 8}")
+            cut = np.zeros((team.count, *weights[first : first + bits].shape))
+            for chunk in edge_chunks(graph, 1.0, progress):
+                mark = partial(_mark_by_thread, chunk, assignment, chosen.start + first, needed, cut)
+                team.over_rows(chunk.indptr, 0, chunk.vertices, mark)
+            for each in needed[1:]:
+                needed[0] |= each
+            total += _set_bits(needed[0])
+            # Whole numbers: their sums are exact.
+            weights[first : first + bits] = cut.sum(axis=0)
+    return Copies(int(total), weights)
+
+
+def _mark_by_thread(
+    chunk: Chunk,
+    assignment: np.ndarray,
+    first_part: int,
+    needed: np.ndarray,
+    cut: np.ndarray,
+    begin: int,
+    end: int,
+    thread: int,
+) -> None:
+    _mark(chunk, begin, end, assignment, first_part, needed[thread], cut[thread])
 
 
 def _shares_on_ranks(weights: np.ndarray, edges: int) -> dict[int, float]:
     """Share of the edges between ranks, on 2, 4, 8, ... ranks and one a part, each with a contiguous group of parts.
 
-    weights: float64[P, P], the edges between parts, or empty for one part and for so many that pairs are not counted.
+    weights: float64[P, P], the edges between parts, or empty for so many that pairs are not counted. One part has none.
     """
-    if not weights.size:
+    if weights.size < 2:
         return {}
     parts, shares = len(weights), {}
     for ranks in [*(2**power for power in range(1, parts.bit_length()) if 2**power < parts), parts]:
@@ -176,18 +214,16 @@ def report_on(
     parts: int,
     training: tuple[tuple[int, ...], int] | None,
     progress: Progress = SILENT,
+    copies: Copies | None = None,
 ) -> CutReport:
-    """Report on the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given."""
+    """Report on the parts int32[n], with sampled training for `training` = (fan-outs, batch size) where given.
+
+    copies: those of all parts, where they are known.
+    """
     sampled = sampled_report(graph, assignment, parts, *training) if training else None
-    weights = no_cut_weights(parts if parts > 1 else 0)
-
-    def count_cut(chunk: Chunk) -> None:
-        if weights.size:
-            add_cut_weights(chunk, assignment, weights)
-
-    # One pass over the edges serves both figures.
-    copies = replication(graph, assignment, parts, on_chunk=count_cut, progress=progress)
-    return CutReport(copies, _shares_on_ranks(weights, graph.edges), sampled)
+    copies = copies or count_copies(graph, assignment, parts, progress=progress)
+    shares = _shares_on_ranks(copies.weights, graph.edges)
+    return CutReport(copies.total / graph.vertices, shares, sampled)
 
 
 class _SampledTraining:

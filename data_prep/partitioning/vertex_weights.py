@@ -10,6 +10,7 @@ from leapmpi.dataset.sparse_features import row_bytes
 from leapmpi.errors import ConfigError
 from leapmpi.plan.micrograph import ExpectedWork
 from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import processor_count
 
 _TOTAL = 1 << 30
 """Weights add up to at most about this, so that sums are int32."""
@@ -56,7 +57,8 @@ def sampled_work(graph: Graph, fanout: tuple[int, ...]) -> np.ndarray:
     roots = np.flatnonzero(training_vertices(graph))
     roots = roots if len(roots) else np.arange(graph.vertices)
     work = np.zeros(graph.vertices)
-    work[roots] = ExpectedWork(np.asarray(graph.indptr), np.asarray(graph.indices), fanout).of(roots)
+    lists = np.asarray(graph.indptr), np.asarray(graph.indices)
+    work[roots] = ExpectedWork(*lists, fanout, processor_count()).of(roots)
     return work
 
 

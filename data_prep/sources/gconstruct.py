@@ -17,7 +17,6 @@ import numpy as np
 from data_prep.assembly.id_map import Numbering
 from data_prep.assembly.transforms import NOOP
 from data_prep.assembly.typed_tables import EdgeTable, FeatureColumns, VertexTable, read_tables
-from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.chosen_columns import ChosenColumns, matching_files
@@ -25,7 +24,7 @@ from data_prep.formats.columns import EdgeColumns
 from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.numeric_text import open_text
 from data_prep.formats.typed_folders import mark_reverse_names
-from data_prep.sources.table import edge_chunks, vertices_of
+from data_prep.sources.table import edge_stream, vertices_of
 from leapmpi.errors import DataError
 
 SUMMARY = "JSON file of GraphStorm's gconstruct, which names tables of nodes and edges"
@@ -72,7 +71,7 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     carried, of_edges = _carried(edges, options, where)
     edge_files = _files(edges, path, where)
     table = ChosenColumns(edge_files, {**names, **{name: name for name in of_edges}})
-    graph.edges = EdgeStream(lambda: edge_chunks(table, list(names), carried, numbering.numbers), carries=carried.dtype)
+    graph.edges = edge_stream(table, list(names), carried, numbering.numbers)
     graph.edges_name = ", ".join(map(str, edge_files[:2])) + ", ..." * (len(edge_files) > 2)
     shares = next((each["split_pct"] for each in _labels(nodes, where) if "split_pct" in each), None)
     if graph.splits is None and isinstance(shares, list):

@@ -7,6 +7,7 @@ Edge weights are kept; vertex sizes and vertex weights are skipped.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from data_prep.edges.edge_records import Chunk, record_type
 from data_prep.edges.edge_stream import EdgeStream
 from data_prep.edges.raw_graph import RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
-from data_prep.formats.integer_lines import COMMENT, blocks, check_between
+from data_prep.formats.edge_text import shares_of_text
+from data_prep.formats.integer_lines import COMMENT, blocks, check_between, lines_with_content
 from data_prep.formats.numeric_text import open_bytes
 from leapmpi.errors import DataError, counted
 
@@ -48,14 +50,20 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     header = _header(path)
     features, labels = read_companions(options)
     carries = record_type(weight=True) if header.edge_weights else None
-    edges = EdgeStream(lambda: _chunks(path, header), 2 * header.edges, carries=carries)
+    chunks = partial(_chunks, path, header)
+    edges = EdgeStream(chunks, 2 * header.edges, carries=carries, share=shares_of_text(path, chunks))
     return RawGraph(header.vertices, edges, features, labels, edges_name=str(path))
 
 
-def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
-    """Yield the edges int64[2, k] by blocks of lines, with weights. Raises DataError for counts unlike the header's."""
-    first = found = 0
-    for block in blocks(path, skip=header.line):
+def _chunks(path: Path, header: _Header, share: tuple[int, int] = (0, 1)) -> Iterator[Chunk]:
+    """Yield the edges int64[2, k] by blocks of lines, with weights. Raises DataError for counts unlike the header's.
+
+    share: as in `whole_lines`. Its first vertex is found by counting the lines before it.
+    """
+    i, n = share
+    first = sum(lines_with_content(path, header.line, (before, n)) for before in range(i))
+    found = 0
+    for block in blocks(path, skip=header.line, share=share):
         # The lines of vertices; only empty ones may follow the last vertex.
         kept = np.flatnonzero(block.lengths != COMMENT)
         lengths = block.lengths[kept].astype(np.int64)
@@ -80,12 +88,12 @@ def _chunks(path: Path, header: _Header) -> Iterator[Chunk]:
         first += len(lengths)
         found += len(neighbours)
 
-    # As many as the header states.
-    if first < header.vertices:
+    # As many as the header states. Shares are counted together.
+    if first < header.vertices and i + 1 == n:
         raise DataError(
             f"{path} ends after the lines of {first:,} of {counted(header.vertices, 'vertex')}; is it truncated?"
         )
-    if found != 2 * header.edges:
+    if found != 2 * header.edges and n == 1:
         raise DataError(
             f"{path}: line {header.line} states {counted(header.edges, 'edge')}, which is {2 * header.edges:,} "
             "neighbours, "

@@ -7,6 +7,7 @@ kept as names. The names of columns give their meaning, see data_prep/IMPORT.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,19 @@ import numpy as np
 from data_prep.assembly.id_map import Ids, Numbering, Place, TextNumbering, names_of, plain
 from data_prep.assembly.vertex_rows import read_features, rows_held
 from data_prep.edges.edge_records import Chunk
-from data_prep.edges.edge_stream import EdgeStream
+from data_prep.edges.edge_stream import EdgeStream, shares_of
 from data_prep.edges.raw_graph import SPLIT_NAMES, RawGraph, ReadOptions, Source
 from data_prep.formats.array_files import read_companions
-from data_prep.formats.columns import EdgeColumns, Table, TableColumns, edge_columns, first_of, labels_in, whole_numbers
+from data_prep.formats.columns import (
+    EdgeColumns,
+    Table,
+    TableColumns,
+    edge_columns,
+    first_of,
+    labels_in,
+    pieces_of_share,
+    whole_numbers,
+)
 from data_prep.formats.tables import SUFFIXES, CsvTable, open_table
 from data_prep.workspace import Workspace
 from leapmpi.errors import ConfigError, DataError
@@ -87,7 +97,7 @@ def graph_of(edges: Table, vertices: Table | None, options: ReadOptions) -> RawG
             edges.take_names()
         ends = _ends(edges)
         carried = _carried(edges, ends, options)
-        graph.edges = EdgeStream(lambda: edge_chunks(edges, ends, carried, numbering.numbers), carries=carried.dtype)
+        graph.edges = edge_stream(edges, ends, carried, numbering.numbers)
     graph.edges_name = str(edges.path)
     features, labels = read_companions(options)
     graph.features = graph.features if features is None else features
@@ -127,29 +137,41 @@ def _carried(edges: Table, ends: list[str], options: ReadOptions) -> EdgeColumns
     return columns.with_first_time(str(values[0]) if len(values) else "")
 
 
-def edge_chunks(
+def edge_stream(
     edges: Table, ends: list[str], carried: EdgeColumns, numbered: Callable[[Ids, Place], np.ndarray]
+) -> EdgeStream:
+    """Stream the edges in the columns `ends`, their ids `numbered` whichever are read before, with their data."""
+    chunks = partial(_edge_chunks, edges, ends, carried, numbered)
+    return EdgeStream(chunks, carries=carried.dtype, share=shares_of(chunks) if edges.pieces > 1 else None)
+
+
+def _edge_chunks(
+    edges: Table,
+    ends: list[str],
+    carried: EdgeColumns,
+    numbered: Callable[[Ids, Place], np.ndarray],
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[Chunk]:
-    """Yield the edges int64[2, k] in the columns `ends`, their ids `numbered`, with their data."""
+    """Yield the edges int64[2, k] by batches, of all pieces of the table or a share of them."""
     rows = 0
-    for batch in edges.batches([*ends, *map(str, carried.all)]):
+    for batch in edges.batches([*ends, *map(str, carried.all)], pieces_of_share(edges, share)):
         chunk = np.stack([numbered(batch.columns[name], batch.place) for name in ends])
         yield (chunk, carried.of_batch(batch)) if carried else chunk
         rows += batch.rows
-    if rows == 0:
+    if rows == 0 and share == (0, 1):
         raise DataError(f"{edges.path} holds no edges")
 
 
 def _edges_alone(edges: Table, ends: list[str], carried: EdgeColumns, workspace: Workspace | None) -> RawGraph:
     """Build the graph of a table of edges; its vertices are counted and numbered as it streams by."""
     if edges.integers.issuperset(ends):
-        stream = EdgeStream(lambda: edge_chunks(edges, ends, carried, plain), carries=carried.dtype)
+        stream = edge_stream(edges, ends, carried, plain)
         return RawGraph(lambda largest, count: largest + 1, stream, compact=True)
 
     # Ids of texts are numbered while they stream by; the final numbers follow once all are known.
     numbering = TextNumbering(workspace)
     stream = EdgeStream(
-        lambda: edge_chunks(edges, ends, carried, numbering.provisional), final=numbering.final, carries=carried.dtype
+        lambda: _edge_chunks(edges, ends, carried, numbering.provisional), final=numbering.final, carries=carried.dtype
     )
     graph = RawGraph(0, stream)
 

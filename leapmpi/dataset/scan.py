@@ -5,7 +5,7 @@ Arrays may be larger than memory. Other threads check and hash a block while thi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,6 +56,15 @@ def _blocks(rows: VertexRows) -> Iterator[_Section]:
             yield _Section(first + start, first + stop, first, features, name)
 
 
+def _share_of(rows: VertexRows, share: tuple[float, float]) -> Iterable[_Section]:
+    """Return the blocks of a share of `rows`. Shares that follow one another have each block once."""
+    if share == (0, 1):
+        return _blocks(rows)
+    blocks = list(_blocks(rows))
+    low, high = (round(each * len(blocks)) for each in share)
+    return blocks[low:high]
+
+
 def scan(
     rows: VertexRows,
     original_of: np.ndarray | None,
@@ -65,6 +74,7 @@ def scan(
     *,
     features: bool = True,
     hashed: bool = True,
+    share: tuple[float, float] = (0, 1),
     sinks: Mapping[str, Sink] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> np.ndarray:
@@ -72,8 +82,8 @@ def scan(
 
     original_of: int64[vertices], the original id of each vertex that indices may name; None where ids are original ids.
     first: the id of the first row. features: if false, features, of edges too, are neither checked nor hashed. hashed:
-    if false, the lanes are zeros. sinks: by array name, a function that gets all blocks of the array, in order, in this
-    thread.
+    if false, the lanes are zeros. share: begin and end, from 0 to 1, of the blocks that are scanned. sinks: by array
+    name, a function that gets all blocks of the array, in order, in this thread.
     progress: called with the number of rows done. `rows.indptr` must have been checked.
 
     Raises DataError naming array, row and value of the first fault; `where` opens the message.
@@ -83,7 +93,7 @@ def scan(
 
     # Results are in order; lanes add up modulo 2**64.
     total = np.zeros(2, np.uint64)
-    for done, lanes, arrays in in_order(scanned.examined, _blocks(rows)):
+    for done, lanes, arrays in in_order(scanned.examined, _share_of(rows, share)):
         with np.errstate(over="ignore"):
             total += lanes
         for name, array in arrays.items():

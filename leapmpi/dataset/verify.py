@@ -5,9 +5,10 @@ Values are checked before digests: a wrong value can be reported by row, a wrong
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,23 +46,81 @@ def verify_graph(
     """
     path = Path(path)
     graph = graph or open_graph(path)
+    compare_content(path, graph, [verify_share(path, graph, progress=progress)])
+    return graph
+
+
+def verify_share(
+    path: Path, graph: Graph, index: int = 0, count: int = 1, progress: Callable[[int], object] | None = None
+) -> list[int]:
+    """Verify share `index` of `count` of the graph file `path`; return the two sums of its content's hashes.
+
+    These are for `compare_content`. A share is a range of vertices, of about as many bytes, and the digests of some
+    arrays: that of an array is a chain over its bytes. `progress` and errors are as in `verify_graph`.
+    """
     with reading(path):
         check_outline(graph, str(path))
+        scan_graph = partial(_scan_graph, path, graph, progress=progress)
         # Values are checked and hashed in one pass: files may be larger than memory.
-        original_of = None if is_natural(graph.original_id) else graph.original_id
-        scan_graph = partial(scan, graph, original_of, graph.vertices, 0, str(path), progress=progress)
-        lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.file_arrays(), lambda sinks: scan_graph(sinks=sinks))
-        if graph.types is None:
-            check_edge_splits(graph.edge_splits, graph, graph.original_id, str(path))
+        if count == 1:
+            lanes = _verify_arrays(path, names.GRAPH_FORMAT, graph.file_arrays(), lambda sinks: scan_graph(sinks=sinks))
         else:
-            check_triples(graph.edge_splits, graph, graph.types, graph.original_id, str(path))
-            lists = graph.indptr, graph.indices, graph.edge_data.relation
-            check_triples_apart(graph.edge_splits, lists, graph.types, 0, graph.original_id, str(path))
-        with np.errstate(over="ignore"):
-            lanes += whole_lanes(graph, graph.original_id, graph.edge_splits)
-        found = uuid_of(lanes, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
-        _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
-    return graph
+            arrays, rows = _share(graph, index, count)
+            lanes = scan_graph(share=rows)
+            check_digest(path, names.GRAPH_FORMAT, arrays)
+        if index == 0:
+            lanes += _verify_whole_graph(path, graph)
+    return lanes.tolist()
+
+
+def _scan_graph(path: Path, graph: Graph, **arguments: Any) -> np.ndarray:
+    original_of = None if is_natural(graph.original_id) else graph.original_id
+    return scan(graph, original_of, graph.vertices, 0, str(path), **arguments)
+
+
+def _verify_whole_graph(path: Path, graph: Graph) -> np.ndarray:
+    """Check what concerns no single range of vertices; return its lanes."""
+    if graph.types is None:
+        check_edge_splits(graph.edge_splits, graph, graph.original_id, str(path))
+    else:
+        check_triples(graph.edge_splits, graph, graph.types, graph.original_id, str(path))
+        lists = graph.indptr, graph.indices, graph.edge_data.relation
+        check_triples_apart(graph.edge_splits, lists, graph.types, 0, graph.original_id, str(path))
+    with np.errstate(over="ignore"):
+        return whole_lanes(graph, graph.original_id, graph.edge_splits)
+
+
+def _share(graph: Graph, index: int, count: int) -> tuple[dict[str, np.ndarray], tuple[float, float]]:
+    """Return the arrays whose digests share `index` of `count` compares, and begin and end of its share of the rows."""
+    # The largest arrays first, each to the share that has least.
+    sizes = {name: array for name, array in graph.file_arrays().items() if array is not None}
+    loads, chosen = np.zeros(count), {}
+    for name, array in sorted(sizes.items(), key=lambda item: -item[1].nbytes):
+        least = int(np.argmin(loads))
+        loads[least] += array.nbytes
+        if least == index:
+            chosen[name] = array
+
+    # Rows fill all shares to one level, as far as arrays leave it open: to check a byte takes as long as its digest.
+    total = loads.sum()
+    level = np.min((total + np.cumsum(np.sort(loads))) / np.arange(1, count + 1))
+    ends = np.cumsum(np.maximum(0, level - loads)) / total
+    ends[-1] = 1
+    return chosen, (float(ends[index - 1]) if index else 0.0, float(ends[index]))
+
+
+def compare_content(path: Path, graph: Graph, lanes: Sequence[list[int]]) -> None:
+    """Compare what `verify_share` returned for all shares with the uuid of the graph file. Raises DataError."""
+    total = np.sum(np.array(lanes, np.uint64), axis=0)
+    found = uuid_of(total, graph.vertices, graph.edges, graph.feature_dim, graph.classes)
+    _check_uuid(path, names.GRAPH_UUID, graph.uuid, found)
+
+
+def verify_lists(path: Path, graph: Graph) -> None:
+    """Verify all but features, digests and the content's identity: enough for cutting. Raises DataError."""
+    with reading(path):
+        check_outline(graph, str(path))
+        _scan_graph(path, graph, features=False, hashed=False)
 
 
 def _verify_arrays(

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import in_order
 
 if TYPE_CHECKING:
     from leapmpi.sampling.sampler import Sampler
     from leapmpi.system.counter_rng import DrawKey
+
+_AT_ONCE = 1 << 15
+"""Vertices that a thread takes at a time."""
 
 
 @compiled
@@ -40,19 +44,26 @@ class ExpectedWork:
     """Expected rows + edges of micrographs; rows shared by roots count for each. Exact in the mean over draws.
 
     indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all. The constructor passes
-    over the graph once per hop but the first.
+    over the graph once per hop but the first. threads: how many share the vertices.
     """
 
-    def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...]) -> None:
-        self._graph, self._fanout = (indptr, indices), fanouts[0]
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...], threads: int = 1) -> None:
+        self._graph, self._fanout, self._threads = (indptr, indices), fanouts[0], threads
         self._inner = np.ones(len(indptr) - 1)
         everyone = np.arange(len(self._inner))
         for fanout in reversed(fanouts[1:]):
-            self._inner = _grow(*self._graph, fanout, everyone, self._inner)
+            self._inner = self._grown(fanout, everyone)
 
     def of(self, roots: np.ndarray) -> np.ndarray:
         """Return the work of each of `roots` (int64[k]): float64[k]."""
-        return _grow(*self._graph, self._fanout, roots, self._inner)
+        return self._grown(self._fanout, roots)
+
+    def _grown(self, fanout: int, vertices: np.ndarray) -> np.ndarray:
+        if self._threads == 1 or len(vertices) <= _AT_ONCE:
+            return _grow(*self._graph, fanout, vertices, self._inner)
+        some = (vertices[start : start + _AT_ONCE] for start in range(0, len(vertices), _AT_ONCE))
+        grown = in_order(lambda each: _grow(*self._graph, fanout, each, self._inner), some, self._threads)
+        return np.concatenate(list(grown))
 
 
 def locality(sampler: Sampler, key: DrawKey, roots: np.ndarray, homes_of: Callable[[np.ndarray], np.ndarray]) -> float:

@@ -142,3 +142,12 @@ def test_expected_work_is_the_mean_over_draws():
 
     roots = np.array([3, 29, 0, 11])
     assert np.allclose(ExpectedWork(indptr, indices, fanouts).of(roots), [work(v, 0) for v in roots])
+
+
+def test_threads_expect_the_same_work():
+    rng = np.random.default_rng(1)
+    indptr = np.concatenate([[0], np.cumsum(rng.integers(0, 4, 70_000))])
+    lists = indptr, rng.integers(0, 70_000, indptr[-1]).astype(np.int32)
+    roots = rng.permutation(70_000)
+    alone = ExpectedWork(*lists, (2, 3)).of(roots)
+    assert np.array_equal(ExpectedWork(*lists, (2, 3), threads=3).of(roots), alone)

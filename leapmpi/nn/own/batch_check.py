@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.config.user_code import describe_error
 from leapmpi.errors import ConfigError
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.own.module import OwnModel

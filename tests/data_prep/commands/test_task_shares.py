@@ -1,15 +1,20 @@
 """--share I/N: tasks of a job array do the work together, to the same bytes as one process."""
 
+import gzip
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.formats.integer_lines import whole_lines
+from leapmpi.dataset.graph_file import open_graph
+from leapmpi.dataset.verify import compare_content, verify_share
 from tests.data_prep.commands.test_workers import content
 from tests.data_prep.small_sources import write_sources
+from tests.dataset.test_damage import flip_in_array
 
 FLAGS = {"edges.csv": ["--edge-columns", "weight"], "typed": ["--add-reverse"], "triples": ["--add-reverse"]}
 
@@ -48,6 +53,80 @@ def test_tasks_import_the_same_graph(prep, tmp_path, source, name, count):
     assert facts(outcome.out) == facts(whole.out)
     assert content(tmp_path / "g.h5") == content(tmp_path / "whole.h5")
     assert {each.suffix for each in tmp_path.iterdir()} <= {".h5", ".txt"}
+
+
+@pytest.fixture
+def pieces(tmp_path):
+    """Write sources that are read in pieces: Parquet by row groups, a table in several files, and lines of METIS."""
+    pyarrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    pairs = np.unique(np.random.default_rng(5).integers(0, 900, (6_000, 2)), axis=0)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]]
+    columns = {"src": pairs[:, 0], "dst": pairs[:, 1], "weight": pairs[:, 0] % 5}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "t.parquet", row_group_size=700)
+    parquet.write_table(pyarrow.table({"id": np.arange(900)[::-1]}), tmp_path / "ids.parquet")
+
+    # A typed graph, whose edges are in three files.
+    rows = [f"v{s},v{d}\n" for s, d in pairs.tolist()]
+    for number, name in enumerate(("a.csv", "b.csv.gz", "c.csv")):
+        text = "from,to\n" + "".join(rows[number::3])
+        (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    (tmp_path / "v.csv").write_text("id\n" + "".join(f"v{v}\n" for v in range(900)))
+    (tmp_path / "schema.toml").write_text(
+        '[vertices.v]\nfiles = "v.csv"\nid = "id"\n'
+        '[edges."v:to:v"]\nfiles = ["a.csv", "b.csv.gz", "c.csv"]\nsource = "from"\ndestination = "to"\n'
+    )
+
+    # A line per vertex, with a weight after each neighbour; comments, blanks and empty lines.
+    lists = [[] for _ in range(901)]
+    for s, d in pairs.tolist():
+        lists[s].append(f"{d + 1} {s % 5 + 1}")
+        lists[d].append(f"{s + 1} {s % 5 + 1}")
+    lines = [" ".join(each) for each in lists[:900]]
+    lines[450:450] = ["% half", "  # of them"]
+    (tmp_path / "g.graph").write_text("\n".join(["% comment", f"900 {len(pairs)} 1", *lines]) + "\n\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("t.parquet", []),
+        ("t.parquet", ["--vertex-table", "ids.parquet"]),
+        ("schema.toml", []),
+        ("g.graph", []),
+    ],
+)
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_tasks_read_pieces_of_one_source(prep, pieces, monkeypatch, name, flags, count):
+    monkeypatch.chdir(pieces)
+    words = [name, "g.h5", *flags]
+    for index in range(count):
+        assert prep("import", *words, "--share", f"{index}/{count}").code == 0
+    # No task reads all of it.
+    staged = [sum(each.stat().st_size for each in share.glob("staged-*")) for share in pieces.glob(".g.h5.shares-*/*")]
+    assert len(staged) == count
+    assert max(staged) < 0.7 * sum(staged)
+    for index in range(count):
+        assert prep("import", *words, "--share", f"{index}/{count}").code == 0
+    outcome = prep("import", *words)
+    assert f"shares taken: edges-sorted of {count} tasks" in outcome.out
+    assert prep("import", name, "whole.h5", *flags).code == 0
+    assert content(pieces / "g.h5") == content(pieces / "whole.h5")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("900 ", "950 "), ("900 ", "899 "), (" 1\n", " 1\n1 1 "), ("% half", "1"), ("% half", "1 1 x")],
+)
+def test_a_fault_of_metis_text_is_named_as_by_one_process(prep, pieces, old, new):
+    text = (pieces / "g.graph").read_text()
+    assert old in text
+    (pieces / "g.graph").write_text(text.replace(old, new, 1))
+    words = ["import", pieces / "g.graph", pieces / "g.h5"]
+    whole = prep(*words)
+    assert whole.code == 3
+    ends = [prep(*words, "--share", f"{index}/3") for _ in range(2) for index in range(3)]
+    assert {each.error for each in ends if each.code} == {whole.error}
 
 
 def test_tasks_may_run_at_the_same_time(prep, tmp_path, source):
@@ -158,3 +237,30 @@ def test_shares_of_a_text_are_its_lines(tmp_path_factory, lines, ended, count, s
     # A line is in one share as a whole.
     filled = [each for each in shares if each]
     assert all(each.endswith(b"\n") for each in filled[:-1])
+
+
+@pytest.mark.parametrize(
+    ("array", "element", "value"),
+    [("features", 11_000, np.nan), ("features", 3, 0.5), ("topology/indices", 9_000, 1999), ("original_id", 1_500, 0)],
+)
+def test_tasks_refuse_a_damaged_graph_as_one_process_does(prep, tmp_path, source, array, element, value):
+    assert prep("import", source / "edges.npy", tmp_path / "g.h5", "--features", "random:6").code == 0
+    flip_in_array(tmp_path / "g.h5", array, element, value)
+    words = ["partition", tmp_path / "g.h5", tmp_path / "data", "--parts", 4, "--method", "hash"]
+    whole = prep(*words)
+    assert whole.code == 3
+    found = [prep(*words, "--share", f"{index}/4") for index in range(4)]
+    # Another task may find that the digest differs, too.
+    assert whole.error in {each.error for each in found if each.code == 3}
+    # A share is missing, so the last command verifies, too.
+    assert prep(*words).error == whole.error
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("count", [2, 3, 9])
+def test_shares_of_verification_make_up_the_whole(prep, tmp_path, source, count):
+    for name in ("edges.csv", "typed", "triples"):
+        path = tmp_path / f"{name}.h5"
+        assert prep("import", source / name, path, *FLAGS.get(name, [])).code == 0
+        graph = open_graph(path)
+        compare_content(path, graph, [verify_share(path, graph, index, count) for index in range(count)])

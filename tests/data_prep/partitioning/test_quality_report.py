@@ -7,9 +7,10 @@ import pytest
 
 from data_prep.cli import main
 from data_prep.partitioning.partition_graph import partition_graph
-from data_prep.partitioning.quality_report import replication, report_on, sampled_report
+from data_prep.partitioning.quality_report import count_copies, report_on, sampled_report
 from data_prep.partitioning.request import PartitionRequest
 from leapmpi.dataset.graph_file import write_graph
+from leapmpi.system.worker_threads import _Processors
 from tests.support.graphs import communities, from_edges, random_graph
 
 
@@ -20,12 +21,29 @@ def test_replication_counts_homes_and_parts_of_out_neighbours(parts):
     needed = {(v, assignment[v]) for v in range(60)}
     heads = np.repeat(np.arange(60), np.diff(graph.indptr))
     needed |= set(zip(graph.indices.tolist(), assignment[heads], strict=True))
-    assert replication(graph, assignment, parts) == len(needed) / 60
+    found = count_copies(graph, assignment, parts)
+    assert found.total == len(needed)
+    # Parts may be counted some at a time.
+    some = [count_copies(graph, assignment, parts, range(*each)) for each in ((0, parts // 3), (parts // 3, parts))]
+    assert sum(each.total for each in some) == found.total
+    assert np.array_equal(np.concatenate([each.weights for each in some]), found.weights)
 
 
 def test_replication_beyond_one_word_of_parts():
     star = from_edges(130, [(0, v) for v in range(1, 130)])
-    assert replication(star, np.arange(130, dtype=np.int32), 130) == (130 + 2 * 129) / 130
+    assert report_on(star, np.arange(130, dtype=np.int32), 130, None).replication == (130 + 2 * 129) / 130
+
+
+@pytest.mark.parametrize("parts", [5, 70])
+def test_threads_count_the_same(monkeypatch, parts):
+    graph = random_graph(5_000, 12)
+    request, found = PartitionRequest((parts,), "hash", 0), []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(_Processors, "count", threads)
+        result = partition_graph(graph, request)
+        report = report_on(graph, result.assignment, parts, None)
+        found.append({**result.figures(), **report.figures(), "edges": result.edges.tolist()})
+    assert found[1:] == found[:1] * 2
 
 
 def test_cut_on_fewer_ranks_is_that_of_contiguous_groups():
