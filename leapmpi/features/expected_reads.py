@@ -20,7 +20,6 @@ import numpy as np
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.access import AccessPattern
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
@@ -98,9 +97,7 @@ def inclusion(access: AccessPattern) -> np.ndarray:
     """Compute the chance that this rank reads each vertex in an iteration: float64[n]. The topology is whole."""
     topology = access.topology
     assert isinstance(topology, Topology), "a sampler of a whole topology draws"
-    roots = np.zeros(topology.vertices)
-    roots[access.train] = access.share * min(1.0, access.batch_size / max(1, len(access.train)))
-    return included(topology.indptr, topology.indices, roots, access.sampler.fanouts)
+    return included(topology.indptr, topology.indices, access.chances(), access.sampler.fanouts)
 
 
 def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
@@ -125,17 +122,14 @@ def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) 
     epoch.
     """
     counts = np.zeros(access.topology.vertices)
-    batches = access.sampler.batches(access.train, access.seed, epoch, access.batch_size, PRESAMPLE)
-    for iteration, batch in enumerate(islice(batches, most)):
-        roots = access.drawn_for(batch, epoch, iteration)
-        blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, epoch, iteration), roots, batch)
-        counts[blocks[-1].src] += 1
+    for key, roots, batch in islice(access.dry_run(epoch), most):
+        counts[access.sampler.sample(key, roots, batch)[-1].src] += 1
     return counts
 
 
 def _counted_reads(access: AccessPattern, dry: _DryRun) -> np.ndarray:
     """Count the iterations of a dry run in which this rank read each vertex: float64[n]."""
-    epochs = max(1, dry.iterations // max(1, access.sampler.iterations(access.train, access.batch_size)))
+    epochs = max(1, dry.iterations // max(1, access.iterations))
     reads = np.zeros(access.topology.vertices)
     for epoch in range(dry.first_epoch, dry.first_epoch + epochs):
         reads += read_counts(access, epoch, None if dry.whole_epochs else dry.iterations)

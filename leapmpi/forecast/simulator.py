@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -51,6 +51,8 @@ from leapmpi.session.chosen_split import with_best_split
 from leapmpi.session.session import facts_of
 from leapmpi.session.topology_kind import lists_in_memory
 from leapmpi.system.counter_rng import PRESAMPLE
+from leapmpi.training.feature_cache import caches
+from leapmpi.training.root_batches import EdgeBatches, RootBatches, VertexBatches
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -219,32 +221,39 @@ class Forecaster:
         They are training vertices on rank 0, or edges int64[B, 2], if these are roots; with a sharded topology each
         rank has its share of the edges.
         """
-        train, engines, both = config.train, job.engines, both_ways(self.dataset.attributes)
-        order = train.seed, epoch, train.batch_size, PRESAMPLE
+        engines = job.engines
         job.world.take()
 
         # Cut as in training, from a random stream of dry runs.
-        if engines[0].ctx.task.roots == "vertices":
-            found = job.sampler.batches(self.dataset.splits.train, *order)
-        elif not engines[0].ctx.sampler.sharded:
-            types = self.topology.types
-            targets = None if types is None else target_relations(types, self.dataset.edge_splits)
-            found = job.sampler.drawing.edge_batches(TrainingEdges(self.topology, both, targets), *order)
-        else:
-            samplers = [each.ctx.sampler for each in engines]
-            edges = [
-                SharedEdges(each.shard, both, each.communicator)
-                for each in samplers
-                if isinstance(each, ShardedSampler)
-            ]
-            job.uncounted(lambda rank: edges[rank].count())
-            by_rank = job.world.run(lambda rank: samplers[rank].edge_batches(edges[rank], *order))
-            begun = job.world.take().bytes_by_kind()
-            # What is exchanged once is exchanged by the first plan.
-            batches = list(zip(*by_rank, strict=True))
-            job.plan(batches[0], job.key(0))
-            return batches, begun
-        return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
+        by_rank = self._root_batches(config, job.world, [each.ctx for each in engines])
+        if not by_rank[0].all_ranks_plan:
+            found = replace(by_rank[0], sampler=job.sampler).of_epoch(epoch, PRESAMPLE)
+            return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
+        job.world.take()
+        shares = job.world.run(lambda rank: by_rank[rank].of_epoch(epoch, PRESAMPLE))
+        begun = job.world.take().bytes_by_kind()
+        # What is exchanged once is exchanged by the first plan.
+        batches = list(zip(*shares, strict=True))
+        job.plan(batches[0], job.key(0))
+        return batches, begun
+
+    def _root_batches(
+        self, config: Config, world: VirtualWorld, contexts: Sequence[RankContext]
+    ) -> Sequence[RootBatches]:
+        """Return the batches of training of each rank; what is exchanged for them is counted."""
+        samplers, train = [each.sampler for each in contexts], config.train
+        if contexts[0].task.roots == "vertices":
+            return [VertexBatches(each, self.dataset.splits.train, train) for each in samplers]
+        both = both_ways(self.dataset.attributes)
+        sharded = [each for each in samplers if isinstance(each, ShardedSampler)]
+        if sharded:
+            shared = [SharedEdges(each.shard, both, each.communicator) for each in sharded]
+            world.run(lambda rank: shared[rank].count())
+            return [EdgeBatches(*each, train) for each in zip(samplers, shared, strict=True)]
+        types = self.topology.types
+        targets = None if types is None else target_relations(types, self.dataset.edge_splits)
+        edges = TrainingEdges(self.topology, both, targets)
+        return [EdgeBatches(each, edges, train) for each in samplers]
 
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
         """Return the job of `config` on so many virtual ranks, with the ids of their caches."""
@@ -254,7 +263,9 @@ class Forecaster:
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
         engines = [Engine(placement.place_parameters(ctx), config.strategy, scatters=scatters) for ctx in contexts]
-        keep_copies(config, self.dataset, self.topology, world, engines)
+        if caches(engines[0]):
+            batches = self._root_batches(config, world, contexts)
+            keep_copies(config, self.dataset, self.topology, world, engines, batches)
         sampler = contexts[0].sampler
         if sampler.sharded:
             sampler = build_sampler(config, self.topology, self.dataset.splits.train)

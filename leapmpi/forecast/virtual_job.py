@@ -22,7 +22,8 @@ from leapmpi.sampling.sharded.list_copies import OBSERVED
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import count_models
-from leapmpi.training.feature_cache import access_of, caches
+from leapmpi.training.feature_cache import access_of
+from leapmpi.training.root_batches import RootBatches
 
 DRY_EPOCH, CHOICE_EPOCH = 1, 0
 """Epochs of the random streams of dry runs: forecasts draw from one, and what to cache is chosen by the other."""
@@ -33,13 +34,19 @@ Batches = Sequence[np.ndarray | None]
 
 
 def keep_copies(
-    config: Config, dataset: Dataset, topology: Topology, world: VirtualWorld, engines: Sequence[Engine]
+    config: Config,
+    dataset: Dataset,
+    topology: Topology,
+    world: VirtualWorld,
+    engines: Sequence[Engine],
+    batches: Sequence[RootBatches],
 ) -> None:
-    """Let each rank's cache hold the rows that the rank of a job would choose; what that exchanges is not counted."""
-    if not caches(engines[0]):
-        return
+    """Let each rank's cache hold the rows that the rank of a job would choose; what that exchanges is not counted.
+
+    batches: those of training, by rank.
+    """
     count = int(config.strategy.cache * dataset.vertices)
-    patterns = [access_of(each, dataset, topology, config.train.batch_size) for each in engines]
+    patterns = [access_of(each, dataset, topology, known) for each, known in zip(engines, batches, strict=True)]
     for engine, ids in zip(engines, world.run(lambda rank: choose(patterns[rank], count)), strict=True):
         engine.ctx.features.cache = RowCache(ids, dataset.vertices)
     world.take()

@@ -99,12 +99,8 @@ def why_whole(config: Config, dataset: Dataset) -> str:
         return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
     if bounds_by_root(config):
         return "--sampler-option bound=root draws with a bound for each root; leave it out"
-    if task_of(config, dataset).roots == "edges":
-        if negatives_named(config.link.negatives_and_file[0]).reads_lists:
-            return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
-        kept = "--cache" if strategy.cache else "--feature-memory" if strategy.feature_memory else ""
-        if kept and dataset.feature_dim:
-            return f"{kept} ranks rows by reads from all vertices where edges are trained; leave it out"
+    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives_and_file[0]).reads_lists:
+        return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
     return strategy_named(strategy.name).why_whole_topology(strategy)
 
 
