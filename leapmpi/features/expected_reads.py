@@ -43,7 +43,7 @@ _CHOOSING = _DryRun(18, 128, True)
 
 
 @compiled
-def _spread(indptr, indices, included, fanout, drew, left_out):
+def spread(indptr, indices, included, fanout, drew, left_out):
     """Spread the chances by one hop.
 
     included: float64[n], the chance of each vertex to be a destination of this hop. Updates drew (float64[n]), the
@@ -110,7 +110,7 @@ def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts
     drew = np.zeros(len(roots))
     for fanout in fanouts:
         left_out = np.log1p(-roots, where=roots < 1, out=np.full(len(roots), -np.inf))
-        _spread(indptr, indices, chance, fanout, drew, left_out)
+        spread(indptr, indices, chance, fanout, drew, left_out)
         chance = -np.expm1(left_out)
     return chance
 
@@ -166,8 +166,16 @@ def _of_all_ranks(
     """Sum all ranks' `scores` (float64[n]) of this rank's vertices: float64[own vertices]. Collective."""
     if cache is not None:
         scores[cache.ids] = 0
-    counts = np.diff(access.rank_offsets)
-    own = int(counts[access.rank])
+    return summed_by_owner(scores, access.rank_offsets, communicator)
+
+
+def summed_by_owner(values: np.ndarray, rank_offsets: np.ndarray, communicator: Communicator) -> np.ndarray:
+    """Sum all ranks' `values` (float64[n], by vertex) at the owners: float64[own vertices]. Collective.
+
+    rank_offsets: int64[ranks + 1].
+    """
+    counts = np.diff(rank_offsets)
+    own = int(counts[communicator.rank])
     received = np.empty(own * len(counts))
-    communicator.exchange(np.asarray(scores, np.float64), counts, received, np.full(len(counts), own), "control")
+    communicator.exchange(np.asarray(values, np.float64), counts, received, np.full(len(counts), own), "control")
     return received.reshape(len(counts), own).sum(axis=0)

@@ -28,6 +28,7 @@ from leapmpi.features.list_memory import (
     read_singly,
 )
 from leapmpi.features.node_shared import share_topology
+from leapmpi.features.shared_reads import SharedReads, shared_reads
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
@@ -133,23 +134,42 @@ def load_lists(
     return shard, SHARDED
 
 
-def hold_lists(config: Config, world: World, dataset: Dataset, topology: Topology | TopologyShard) -> str:
-    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective."""
+def reads_of_own(
+    config: Config, dataset: Dataset, shard: TopologyShard, communicator: Communicator, offsets: np.ndarray
+) -> SharedReads:
+    """Return how often an iteration of all ranks reads what this rank holds; see `shared_reads`. Collective."""
+    roots = root_chances(config, dataset, shard.first, shard.end).astype(np.float64)
+    return shared_reads(shard, communicator, offsets, roots, config.sampling.fanout)
+
+
+def hold_lists(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    communicator: Communicator,
+    offsets: np.ndarray,
+) -> str:
+    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective.
+
+    offsets: int64[ranks + 1], first vertex of each rank.
+    """
     room, shard = list_room(config), topology if isinstance(topology, TopologyShard) else None
-    if room is None:
-        return ""
     lists = topology if isinstance(topology, Topology) else topology.own
-    first, begin, end = 0, 0, dataset.vertices
+    if room is None or not any(all_gather_values(world.comm, lists.in_file)):
+        return ""
+    shared = None
     if shard is not None:
-        # Ranks of a node share its room. Sources that are numbered count from the shard's first vertex.
-        room, begin, end = room // world.node_comm.size, shard.first, shard.end
-        first = begin if shard.outside is None else 0
+        # Ranks of a node share its room, and all ranks read their lists.
+        room = room // world.node_comm.size
+        shared = reads_of_own(config, dataset, shard, communicator, offsets).lists.astype(np.float32)
 
     def hold() -> HeldLists | None:
         if not lists.in_file or (shard is None and world.node_comm.rank):
             return None
-        fanouts = config.sampling.fanout
-        reads = list_reads(lists, first, root_chances(config, dataset, begin, end), fanouts)
+        fanouts, reads = config.sampling.fanout, shared
+        if reads is None:
+            reads = list_reads(lists, root_chances(config, dataset, 0, dataset.vertices), fanouts)
         return hold_most_read(lists, reads, fanouts[-1], room)
 
     held = world.on_all(hold)

@@ -195,8 +195,6 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
             },
             "--balance-parts counts the lists of all parts",
         ),
-        ({"train.task": "link", "strategy.cache": 0.1}, "--cache ranks rows by reads from all vertices"),
-        ({"train.task": "link", "strategy.feature_memory": "1G"}, "--feature-memory ranks rows by reads from all"),
         (
             {"sampling.sampler": "temporal", "sampling.options": ("root-time=times.npy",)},
             "root-time=FILE gives times to all vertices",
