@@ -210,10 +210,10 @@ def room_for_copies(config: Config, dataset: Dataset, lists: int, ranks: int) ->
     """Return the bytes for copies of remote lists on a rank whose own lists take `lists` bytes. Local.
 
     That is what they leave of the room that `ranks` ranks of a node share. None, on all ranks alike, where lists have
-    no limit, or draws read more than a list: names of sources, or times.
+    no limit, or edges are trained, which are left out of the lists of their owners.
     """
     room = list_room(config)
-    if room is None or names_sources(config, dataset) or reads_times(config):
+    if room is None or task_of(config, dataset).roots == "edges":
         return None
     return max(0, room // ranks - lists)
 

@@ -120,12 +120,25 @@ def test_a_budget_without_room_for_a_table_is_refused(train):
         train("no-room", PLAIN, **AUTO, **{"strategy.feature_memory": "10"})
 
 
-@pytest.mark.parametrize("strategy", here(["pull", "leap", "owner"]))
-def test_copies_of_remote_lists_train_to_the_same_bits(strategy, train, world):
+NAMED = {"sampling.sampler": "labor-0", "sampling.options": ("fixed-size=no",)}
+COPIED = [
+    ("pull", PLAIN, {"strategy.cache": 0.1, "strategy.remote": "raw"}),
+    ("leap", PLAIN, {}),
+    ("owner", PLAIN, {"sampling.sampler": "with-replacement"}),
+    ("leap", PLAIN, NAMED),
+    ("pull", PLAIN, {**NAMED, "strategy.remote": "partial"}),
+    ("leap", WEIGHTED, {"sampling.sampler": "temporal", "sampling.edge_weights": "ignore"}),
+    ("pull", WEIGHTED, {"sampling.sampler": "temporal", "sampling.edge_weights": "ignore"}),
+]
+
+
+@pytest.mark.parametrize(("strategy", "data", "changes"), here(COPIED))
+def test_copies_of_remote_lists_train_to_the_same_bits(strategy, data, changes, train, world):
     settings = {"strategy.name": strategy, "run.topology": "sharded", "train.batch_size": 4, "train.epochs": 2}
-    settings |= {"strategy.cache": 0.1, "strategy.remote": "raw"} if strategy == "pull" else {}
-    whole = train(f"requested-{strategy}", PLAIN, **settings)
-    copied = train(f"copied-{strategy}", PLAIN, **settings, **{"run.topology_memory": "1G"})
+    settings |= changes
+    name = f"{strategy}-{len(changes)}-{changes.get('sampling.sampler')}"
+    whole = train(f"requested-{name}", data, **settings)
+    copied = train(f"copied-{name}", data, **settings, **{"run.topology_memory": "1G"})
     world.comm.barrier()
     assert copied.summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert "lists of other ranks are copied" in (copied.path / "log.txt").read_text()
