@@ -94,10 +94,14 @@ def why_whole(config: Config, dataset: Dataset) -> str:
     if sources_named_by(sampler) is None:
         able = [name for name in SAMPLERS.names() if sources_named_by(name) is not None]
         choices = f"{', '.join(able[:-1])} or {able[-1]}"
-        return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}"
+        own = ", or leave collective out" if names_code(sampler) else ""
+        return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}{own}"
     times = reads_times(config) and options_of(SAMPLERS, sampler, config.sampling.options).root_time
     if times and times not in (AUTO, LATEST_EDGE):
-        return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
+        return (
+            f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}, or import "
+            "them (leapmpi-prep import --vertex-times)"
+        )
     if bounds_by_root(config):
         return "--sampler-option bound=root draws with a bound for each root; leave it out"
     if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives_and_file[0]).reads_lists:
@@ -243,7 +247,13 @@ def root_chances(config: Config, dataset: Dataset, first: int, end: int) -> np.n
 
 def sources_named_by(sampler: str) -> bool | None:
     """Return whether `sampler` reads original ids or in-degrees of sources; None where it cannot draw from a shard."""
-    found = "" if names_code(sampler) else SAMPLERS.load(sampler).sharded
+    if names_code(sampler):
+        # Imported on demand: no other job compiles users' code.
+        from leapmpi.sampling.user_samplers.compile import load_custom
+
+        # It reads original ids of in-neighbours: of one list, unless all transits draw together.
+        return None if load_custom(sampler).collective else True
+    found = SAMPLERS.load(sampler).sharded
     return found == NAMED_LISTS if found else None
 
 

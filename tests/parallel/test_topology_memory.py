@@ -19,7 +19,7 @@ from leapmpi.runs.text import size_text
 from leapmpi.sampling.sharded.topology_shard import load_shard_of_topology
 from leapmpi.session.chosen_split import given_memory, reads_on_one_node, with_best_split
 from leapmpi.system.unnamed_files import IN_MEMORY, file_system
-from tests.support import datasets
+from tests.support import datasets, own_samplers
 from tests.support.equality import here
 
 COMMON = {
@@ -127,6 +127,7 @@ COPIED = [
     ("owner", PLAIN, {"sampling.sampler": "with-replacement"}),
     ("leap", PLAIN, NAMED),
     ("pull", PLAIN, {**NAMED, "strategy.remote": "partial"}),
+    ("leap", PLAIN, {"sampling.sampler": f"{own_samplers.__file__}:Sparing"}),
     ("leap", WEIGHTED, {"sampling.sampler": "temporal", "sampling.edge_weights": "ignore"}),
     ("pull", WEIGHTED, {"sampling.sampler": "temporal", "sampling.edge_weights": "ignore"}),
 ]
@@ -136,7 +137,8 @@ COPIED = [
 def test_copies_of_remote_lists_train_to_the_same_bits(strategy, data, changes, train, world):
     settings = {"strategy.name": strategy, "run.topology": "sharded", "train.batch_size": 4, "train.epochs": 2}
     settings |= changes
-    name = f"{strategy}-{len(changes)}-{changes.get('sampling.sampler')}"
+    sampler = changes.get("sampling.sampler", "node-wise").rpartition(":")[2]
+    name = f"{strategy}-{sampler}"
     whole = train(f"requested-{name}", data, **settings)
     copied = train(f"copied-{name}", data, **settings, **{"run.topology_memory": "1G"})
     world.comm.barrier()
