@@ -74,7 +74,7 @@ class FileReads:
 
     @property
     def needs(self) -> Needs:
-        """What lists and rows take."""
+        """Needs of lists and rows."""
         most = max(len(each) - 1 for each in self._rows)
         lists = len(self._files) * max(each.list_bytes for each in self._files)
         return Needs(lists, table_bytes(most), table_bytes(most) + most * self._row_bytes)

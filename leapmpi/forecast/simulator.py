@@ -12,7 +12,6 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS
 from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config, variations
-from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
@@ -33,7 +32,7 @@ from leapmpi.exchange.selection import (
 )
 from leapmpi.forecast.predicted_seconds import most_operations, predicted_seconds
 from leapmpi.forecast.type_counts import of_first_iteration
-from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob, keep_copies
+from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob, keep_copies, root_batches
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
@@ -44,15 +43,11 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.construction.build import build_sampler
-from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.shared_edges import SharedEdges
-from leapmpi.sampling.training_edges import TrainingEdges, target_relations
 from leapmpi.session.chosen_split import with_best_split
 from leapmpi.session.session import facts_of
 from leapmpi.session.topology_kind import lists_in_memory
 from leapmpi.system.counter_rng import PRESAMPLE
 from leapmpi.training.feature_cache import caches
-from leapmpi.training.root_batches import EdgeBatches, RootBatches, VertexBatches
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -225,7 +220,7 @@ class Forecaster:
         job.world.take()
 
         # Cut as in training, from a random stream of dry runs.
-        by_rank = self._root_batches(config, job.world, [each.ctx for each in engines])
+        by_rank = root_batches(config, self.dataset, self.topology, job.world, [each.ctx for each in engines])
         if not by_rank[0].all_ranks_plan:
             found = replace(by_rank[0], sampler=job.sampler).of_epoch(epoch, PRESAMPLE)
             return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
@@ -237,24 +232,6 @@ class Forecaster:
         job.plan(batches[0], job.key(0))
         return batches, begun
 
-    def _root_batches(
-        self, config: Config, world: VirtualWorld, contexts: Sequence[RankContext]
-    ) -> Sequence[RootBatches]:
-        """Return the batches of training of each rank; what is exchanged for them is counted."""
-        samplers, train = [each.sampler for each in contexts], config.train
-        if contexts[0].task.roots == "vertices":
-            return [VertexBatches(each, self.dataset.splits.train, train) for each in samplers]
-        both = both_ways(self.dataset.attributes)
-        sharded = [each for each in samplers if isinstance(each, ShardedSampler)]
-        if sharded:
-            shared = [SharedEdges(each.shard, both, each.communicator) for each in sharded]
-            world.run(lambda rank: shared[rank].count())
-            return [EdgeBatches(*each, train) for each in zip(samplers, shared, strict=True)]
-        types = self.topology.types
-        targets = None if types is None else target_relations(types, self.dataset.edge_splits)
-        edges = TrainingEdges(self.topology, both, targets)
-        return [EdgeBatches(each, edges, train) for each in samplers]
-
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
         """Return the job of `config` on so many virtual ranks, with the ids of their caches."""
         world, config = VirtualWorld(ranks), self.settled(config, ranks)
@@ -264,7 +241,7 @@ class Forecaster:
             ctx.machine = self.machine or ctx.machine
         engines = [Engine(placement.place_parameters(ctx), config.strategy, scatters=scatters) for ctx in contexts]
         if caches(engines[0]):
-            batches = self._root_batches(config, world, contexts)
+            batches = root_batches(config, self.dataset, self.topology, world, contexts)
             keep_copies(config, self.dataset, self.topology, world, engines, batches)
         sampler = contexts[0].sampler
         if sampler.sharded:
