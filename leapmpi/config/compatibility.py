@@ -135,13 +135,6 @@ ROWS: tuple[Row, ...] = (
         lambda f: f.splits_memory and not f.config.strategy.feature_memory,
         "auto is a share of --feature-memory, which is not given; give that, or a size",
     ),
-    Row(
-        "run.topology_memory",
-        "`--topology sharded`: `auto`",
-        lambda f: f.splits_memory and f.sharded,
-        "auto counts reads of the lists of all vertices, which no rank has with sharded; give a size, or use "
-        "--topology node",
-    ),
     # Refused by the types of the graph.
     _of_typed(
         "sampling.sampler",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from leapmpi.engine.placement import Placement, labelled_rank
-from leapmpi.engine.root_source import Plan, RootSource, Sample, of_kind
+from leapmpi.engine.root_source import DrawnFor, Plan, RootSource, Sample, of_kind
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.context import RankContext
@@ -200,7 +200,16 @@ class EdgeRoots(RootSource):
         return replace(plan, times=edges.times)
 
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
-        plan, sampler = of_kind(plan, EdgePlan), self.ctx.sampler
+        plan = of_kind(plan, EdgePlan)
+        self._begin(plan, key)
+        minibatch = sample(plan.schedule, key)
+        scores = labelled_rank(self.placement)
+        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx)
+        return minibatch
+
+    def _begin(self, plan: EdgePlan, key: DrawKey) -> None:
+        """Prepare the draws of `plan`. Local."""
+        sampler = self.ctx.sampler
         if self.task.leaves_out():
             # By construction no block holds a target edge: they are left out before anything is drawn.
             sampler.leave_out(key, plan.edges)
@@ -208,10 +217,6 @@ class EdgeRoots(RootSource):
             sampler.drawing.root_edges(key, plan.edges)
         else:
             sampler.drawing.root_times(key, plan.times)
-        minibatch = sample(plan.schedule, key)
-        scores = labelled_rank(self.placement)
-        minibatch.edge_loss = EdgeLoss(plan, scores, self.task, self.ctx)
-        return minibatch
 
     def label(self, minibatch: MiniBatch, roots: Sequence[np.ndarray], local: bool) -> None:
         """Give the mini-batch no labels of vertices: those of edges are on every rank. Local."""
@@ -220,6 +225,12 @@ class EdgeRoots(RootSource):
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         return None if batch is None else np.unique(self.edges.ends(batch))
+
+    def rehearsed(self, batch: np.ndarray | None, key: DrawKey, drawn_for: DrawnFor) -> tuple[np.ndarray, np.ndarray]:
+        plan = self.plan_shared(self.share(batch, key, self.placement.time_steps), key)
+        self._begin(plan, key)
+        # An end of edges of several time steps is embedded in each, and its row is fetched once.
+        return np.unique(plan.schedule.rank_roots(self.ctx.rank)), np.unique(plan.schedule.roots)
 
     def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
         vertices = np.argsort(self.ctx.sampler.topology.original_id)

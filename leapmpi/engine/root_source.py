@@ -28,6 +28,10 @@ Sample = Callable[[Schedule, DrawKey], MiniBatch]
 """Function that makes this rank's mini-batch of a schedule."""
 
 
+DrawnFor = Callable[[np.ndarray, int, int], np.ndarray]
+"""Function (batch, epoch, iteration) -> int64: the roots of the batch for which this rank draws; pure."""
+
+
 class RootSource(ABC):
     """Source of the roots of each batch: vertices of the training split, or ends of edges."""
 
@@ -63,6 +67,13 @@ class RootSource(ABC):
     @abstractmethod
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         """Return the vertices int64 to embed for `batch` on rank 0; None elsewhere. Local."""
+
+    @abstractmethod
+    def rehearsed(self, batch: np.ndarray | None, key: DrawKey, drawn_for: DrawnFor) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vertices that this rank, and all ranks, draw for in an iteration of a dry run: int64, distinct.
+
+        batch: as in `plan`, but on all ranks where vertices are roots. Collective where edges are.
+        """
 
     @abstractmethod
     def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
@@ -113,6 +124,10 @@ class VertexRoots(RootSource):
 
     def vertices_of(self, batch: np.ndarray | None) -> np.ndarray | None:
         return batch
+
+    def rehearsed(self, batch: np.ndarray | None, key: DrawKey, drawn_for: DrawnFor) -> tuple[np.ndarray, np.ndarray]:
+        assert batch is not None, "all ranks have the batch"
+        return drawn_for(batch, key.epoch, key.iteration), batch
 
     def expected(self, dataset: Dataset, batch_size: int) -> tuple[np.ndarray, int]:
         return dataset.splits.train, batch_size

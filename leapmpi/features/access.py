@@ -1,8 +1,8 @@
-"""Facts that determine how this rank will read rows. Arithmetic, no communicator."""
+"""Facts that determine how this rank will read rows. No communicator."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,10 @@ import numpy as np
 from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.system.counter_rng import DrawKey
+
+DryRoots = tuple[DrawKey, np.ndarray, np.ndarray]
+"""Key of an iteration of a dry run; the vertices that this rank draws for, and those of all ranks: int64, distinct."""
 
 
 @dataclass(frozen=True)
@@ -18,18 +22,15 @@ class AccessPattern:
 
     topology: Topology | TopologyShard
     sampler: Sampler
-    train: np.ndarray
-    """int64[t]: all training vertices."""
-    share: np.ndarray
-    """float64[t]: the chance that this rank draws for each of them, when it is in a batch."""
+    chances: Callable[[], np.ndarray]
+    """() -> float64[n]: the chance of each vertex that this rank draws for it as a root of an iteration."""
     rank: int
     rank_offsets: np.ndarray
     """int64[ranks + 1]: the range of vertices of each rank."""
-    batch_size: int
-    """Roots of an iteration over all ranks."""
-    seed: int
-    drawn_for: Callable[[np.ndarray, int, int], np.ndarray]
-    """(batch, epoch, iteration) -> int64: the roots of the batch for which this rank draws; pure."""
+    iterations: int
+    """Number of batches of an epoch."""
+    dry_run: Callable[[int], Iterator[DryRoots]]
+    """(epoch) -> the iterations of an epoch of random streams that training does not use. Collective with edges."""
 
     @property
     def local(self) -> slice:

@@ -20,7 +20,6 @@ import numpy as np
 from leapmpi.dataset.topology import Topology
 from leapmpi.features.access import AccessPattern
 from leapmpi.sampling.node_wise import NodeWiseSampler
-from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.jit import compiled
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ _CHOOSING = _DryRun(18, 128, True)
 
 
 @compiled
-def _spread(indptr, indices, included, fanout, drew, left_out):
+def spread(indptr, indices, included, fanout, drew, left_out):
     """Spread the chances by one hop.
 
     included: float64[n], the chance of each vertex to be a destination of this hop. Updates drew (float64[n]), the
@@ -98,9 +97,7 @@ def inclusion(access: AccessPattern) -> np.ndarray:
     """Compute the chance that this rank reads each vertex in an iteration: float64[n]. The topology is whole."""
     topology = access.topology
     assert isinstance(topology, Topology), "a sampler of a whole topology draws"
-    roots = np.zeros(topology.vertices)
-    roots[access.train] = access.share * min(1.0, access.batch_size / max(1, len(access.train)))
-    return included(topology.indptr, topology.indices, roots, access.sampler.fanouts)
+    return included(topology.indptr, topology.indices, access.chances(), access.sampler.fanouts)
 
 
 def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
@@ -113,7 +110,7 @@ def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts
     drew = np.zeros(len(roots))
     for fanout in fanouts:
         left_out = np.log1p(-roots, where=roots < 1, out=np.full(len(roots), -np.inf))
-        _spread(indptr, indices, chance, fanout, drew, left_out)
+        spread(indptr, indices, chance, fanout, drew, left_out)
         chance = -np.expm1(left_out)
     return chance
 
@@ -125,17 +122,14 @@ def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) 
     epoch.
     """
     counts = np.zeros(access.topology.vertices)
-    batches = access.sampler.batches(access.train, access.seed, epoch, access.batch_size, PRESAMPLE)
-    for iteration, batch in enumerate(islice(batches, most)):
-        roots = access.drawn_for(batch, epoch, iteration)
-        blocks = access.sampler.sample(DrawKey(PRESAMPLE, access.seed, epoch, iteration), roots, batch)
-        counts[blocks[-1].src] += 1
+    for key, roots, batch in islice(access.dry_run(epoch), most):
+        counts[access.sampler.sample(key, roots, batch)[-1].src] += 1
     return counts
 
 
 def _counted_reads(access: AccessPattern, dry: _DryRun) -> np.ndarray:
     """Count the iterations of a dry run in which this rank read each vertex: float64[n]."""
-    epochs = max(1, dry.iterations // max(1, access.sampler.iterations(access.train, access.batch_size)))
+    epochs = max(1, dry.iterations // max(1, access.iterations))
     reads = np.zeros(access.topology.vertices)
     for epoch in range(dry.first_epoch, dry.first_epoch + epochs):
         reads += read_counts(access, epoch, None if dry.whole_epochs else dry.iterations)
@@ -172,8 +166,16 @@ def _of_all_ranks(
     """Sum all ranks' `scores` (float64[n]) of this rank's vertices: float64[own vertices]. Collective."""
     if cache is not None:
         scores[cache.ids] = 0
-    counts = np.diff(access.rank_offsets)
-    own = int(counts[access.rank])
+    return summed_by_owner(scores, access.rank_offsets, communicator)
+
+
+def summed_by_owner(values: np.ndarray, rank_offsets: np.ndarray, communicator: Communicator) -> np.ndarray:
+    """Sum all ranks' `values` (float64[n], by vertex) at the owners: float64[own vertices]. Collective.
+
+    rank_offsets: int64[ranks + 1].
+    """
+    counts = np.diff(rank_offsets)
+    own = int(counts[communicator.rank])
     received = np.empty(own * len(counts))
-    communicator.exchange(np.asarray(scores, np.float64), counts, received, np.full(len(counts), own), "control")
+    communicator.exchange(np.asarray(values, np.float64), counts, received, np.full(len(counts), own), "control")
     return received.reshape(len(counts), own).sum(axis=0)

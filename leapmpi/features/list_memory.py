@@ -42,7 +42,7 @@ def read_singly(topology: Topology) -> None:
 
 
 @compiled
-def _spread(indptr, indices, first, chance, fanout, reached):
+def _spread(indptr, indices, chance, fanout, reached):
     """Add to `reached` (float32[n]) the expected draws of each vertex where list v is read with chance[v]."""
     for v in range(len(chance)):
         degree = indptr[v + 1] - indptr[v]
@@ -51,21 +51,19 @@ def _spread(indptr, indices, first, chance, fanout, reached):
         # Draws are uniform in a list, so that its entries share them alike.
         share = chance[v] * (1.0 if fanout < 0 or fanout >= degree else fanout / degree)
         for e in range(indptr[v], indptr[v + 1]):
-            u = indices[e] - first
-            if 0 <= u < len(reached):
-                reached[u] += share
+            reached[indices[e]] += share
 
 
-def list_reads(topology: Topology, first: int, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
+def list_reads(topology: Topology, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
     """Estimate how often an iteration reads each list: float32[n], at most 1.
 
-    topology: lists of n vertices, those with ids from `first` on. roots: float32[n], the chance of each to be a root.
-    fanouts: from the root outward, -1 for all. Sources without a list here are left out.
+    topology: whole, of n vertices. roots: float32[n], the chance of each to be a root. fanouts: from the root outward,
+    -1 for all.
     """
     chance = np.minimum(roots, np.float32(1))
     for fanout in fanouts[:-1]:
         reached = chance.copy()
-        _spread(topology.indptr, topology.indices, first, chance, fanout, reached)
+        _spread(topology.indptr, topology.indices, chance, fanout, reached)
         chance = np.minimum(reached, np.float32(1), out=reached)
     return chance
 

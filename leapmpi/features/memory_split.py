@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.features.expected_reads import included
 from leapmpi.features.list_memory import blocks_of, list_reads, reads_by_block
 from leapmpi.features.shards.mapped_shard import capacity, table_bytes
+from leapmpi.features.shared_reads import SharedReads
 from leapmpi.system.jit import compiled
 
 Range = tuple[int, int]
@@ -39,28 +41,47 @@ class Split:
     file_bytes: float
 
 
+class ListFile(NamedTuple):
+    """Lists in a file: bytes of a block, and of all; spared: float64[blocks + 1], those that so many blocks spare."""
+
+    block_bytes: int
+    list_bytes: int
+    spared: np.ndarray
+
+    def left(self, memory: int) -> float:
+        """Return the bytes that an iteration reads with so many bytes of memory for blocks."""
+        blocks = len(self.spared) - 1 if memory >= self.list_bytes else memory // self.block_bytes
+        return float(self.spared[-1] - self.spared[min(blocks, len(self.spared) - 1)])
+
+
+class Needs(NamedTuple):
+    """Bytes that lists take on a node at most, and that rows take on a rank at least and at most."""
+
+    lists: int
+    least_rows: int
+    rows: int
+
+
 class FileReads:
     """Bytes that ranks of one node read from files in an iteration, by the memory for lists and for rows.
 
-    block_bytes: those of a block of lists, list_bytes of all, row_bytes of a row. lists: float64[blocks + 1], bytes
-    that so many blocks in memory spare; rows: the same for the rows of each rank.
+    files: one with the lists of the node, or one of each rank, which share the memory alike. row_bytes: bytes of a row.
+    rows: for each rank float64[rows + 1], the bytes that so many rows in memory spare.
     """
 
-    def __init__(
-        self, block_bytes: int, list_bytes: int, row_bytes: int, lists: np.ndarray, rows: Sequence[np.ndarray]
-    ) -> None:
-        self.ranks, self._block_bytes, self._list_bytes, self._row_bytes = len(rows), block_bytes, list_bytes, row_bytes
-        self._lists, self._rows = lists, rows
+    def __init__(self, files: Sequence[ListFile], row_bytes: int, rows: Sequence[np.ndarray]) -> None:
+        self.ranks, self._files, self._row_bytes, self._rows = len(rows), files, row_bytes, rows
 
     @property
-    def least_rows(self) -> int:
-        """Bytes that rows need on a rank at least: the table of those in memory."""
-        return table_bytes(max(len(each) - 1 for each in self._rows))
+    def needs(self) -> Needs:
+        """Needs of lists and rows."""
+        most = max(len(each) - 1 for each in self._rows)
+        lists = len(self._files) * max(each.list_bytes for each in self._files)
+        return Needs(lists, table_bytes(most), table_bytes(most) + most * self._row_bytes)
 
     def read(self, lists: int, rows: int) -> float:
         """Return the bytes that an iteration reads from files, with so many bytes for lists and for rows of a rank."""
-        blocks = len(self._lists) - 1 if lists >= self._list_bytes else lists // self._block_bytes
-        left = self._lists[-1] - self._lists[min(blocks, len(self._lists) - 1)]
+        left = sum(each.left(lists // len(self._files)) for each in self._files)
         for each in self._rows:
             left += each[-1] - each[capacity(len(each) - 1, self._row_bytes, rows)]
         # Sums of the same reads in two orders differ by rounding.
@@ -68,12 +89,25 @@ class FileReads:
 
     def best(self, room: int) -> Split:
         """Return the split of `room` bytes of the node that reads least; of equal ones that with less for lists."""
-        most = min(self._list_bytes, max(0, room - self.ranks * self.least_rows))
-        found = []
-        for lists in np.linspace(0, most, _SPLITS + 1).astype(np.int64).tolist():
-            rows = (room - lists) // self.ranks
-            found.append(Split(lists, rows, self.read(lists, rows)))
-        return min(found, key=lambda each: each.file_bytes)
+        sizes = split_sizes(room, self.ranks, self.needs)
+        return least([Split(lists, rows, self.read(lists, rows)) for lists, rows in sizes])
+
+
+def split_sizes(room: int, ranks: int, needs: Needs) -> list[tuple[int, int]]:
+    """Return ways to split `room` bytes of a node of `ranks` ranks: bytes for lists, and for rows on each rank."""
+    most = min(needs.lists, max(0, room - ranks * needs.least_rows))
+    return [(lists, (room - lists) // ranks) for lists in np.linspace(0, most, _SPLITS + 1).astype(np.int64).tolist()]
+
+
+def least(found: Sequence[Split]) -> Split:
+    """Return the split that reads least from files; of equal ones the first."""
+    return min(found, key=lambda each: each.file_bytes)
+
+
+def with_rest_for_lists(split: Split, room: int, ranks: int, needs: Needs) -> Split:
+    """Return `split` of `room` bytes of a node, where what rows leave is for lists: copies of those of other ranks."""
+    rows = min(split.rows, needs.rows)
+    return replace(split, lists=room - ranks * rows, rows=rows)
 
 
 def file_reads(
@@ -90,13 +124,23 @@ def file_reads(
     all. nodes: the vertices of their ranks. share: of the roots, those that a node draws for.
     """
     chances = included(topology.indptr, topology.indices, roots.astype(np.float64), fanouts)
-    reads, found = list_reads(topology, 0, roots * np.float32(share), fanouts), []
-    lists, block_bytes = _spared_by_blocks(topology, reads, fanouts[-1])
-    for ranks in nodes:
-        # A rank reads a page once in an iteration, whoever needs its rows.
-        rows = [_spared_by_rows(chances[first:end], row_bytes) for first, end in ranks]
-        found.append(FileReads(block_bytes, topology.list_bytes, row_bytes, lists, rows))
-    return found
+    reads = list_reads(topology, roots * np.float32(share), fanouts)
+    file = _list_file(topology, reads, fanouts[-1])
+    # A rank reads a page once in an iteration, whoever needs its rows.
+    rows = ([_spared_by_rows(chances[first:end], row_bytes) for first, end in ranks] for ranks in nodes)
+    return [FileReads([file], row_bytes, each) for each in rows]
+
+
+def reads_of_shard(own: Topology, reads: SharedReads, last_fanout: int, row_bytes: int) -> FileReads:
+    """Predict what an iteration reads from the files of a rank with the lists `own` and rows of `row_bytes`. Local."""
+    rows = _spared_by_rows(reads.rows, row_bytes)
+    return FileReads([_list_file(own, reads.lists.astype(np.float32), last_fanout)], row_bytes, [rows])
+
+
+def joined(ranks: Sequence[FileReads]) -> FileReads:
+    """Return the reads of a node whose `ranks` have files of their own."""
+    files, rows = [each._files[0] for each in ranks], [each._rows[0] for each in ranks]
+    return FileReads(files, ranks[0]._row_bytes, rows)
 
 
 @compiled
@@ -127,8 +171,8 @@ def _note_rows(order, chances, row_bytes, page_bytes, missed, spared):
             spared[i] += before - np.exp(missed[page])
 
 
-def _spared_by_blocks(topology: Topology, reads: np.ndarray, fanout: int) -> tuple[np.ndarray, int]:
-    """Return the bytes that the k most read blocks of lists spare, float64[blocks + 1], and the bytes of a block."""
+def _list_file(topology: Topology, reads: np.ndarray, fanout: int) -> ListFile:
+    """Return the bytes that the k most read blocks of the lists of `topology` spare; reads as in `reads_by_block`."""
     blocks = reads_by_block(topology, reads, fanout)
     pages = np.zeros(len(blocks.reads))
     for array in topology.list_arrays.values():
@@ -138,7 +182,8 @@ def _spared_by_blocks(topology: Topology, reads: np.ndarray, fanout: int) -> tup
         if len(missed):
             pages += np.add.reduceat(-np.expm1(missed), np.arange(0, len(missed), blocks.edges // edges))
     order = np.argsort(-blocks.reads, kind="stable")
-    return _running(pages[order]) * mmap.PAGESIZE, blocks.edges * blocks.edge_bytes
+    spared = _running(pages[order]) * mmap.PAGESIZE
+    return ListFile(blocks.edges * blocks.edge_bytes, topology.list_bytes, spared)
 
 
 def _spared_by_rows(chances: np.ndarray, row_bytes: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy as np
 from leapmpi.comm.byte_counters import KINDS
 from leapmpi.config.compatibility import check
 from leapmpi.config.schema import Config, variations
-from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.calibration import by_machine, counted_seconds, local_roots
@@ -33,7 +32,7 @@ from leapmpi.exchange.selection import (
 )
 from leapmpi.forecast.predicted_seconds import most_operations, predicted_seconds
 from leapmpi.forecast.type_counts import of_first_iteration
-from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob, keep_copies
+from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob, keep_copies, root_batches
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
 from leapmpi.nn.model import Model, model_of
@@ -44,13 +43,11 @@ from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.construction.build import build_sampler
-from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
-from leapmpi.sampling.sharded.shared_edges import SharedEdges
-from leapmpi.sampling.training_edges import TrainingEdges, target_relations
 from leapmpi.session.chosen_split import with_best_split
 from leapmpi.session.session import facts_of
 from leapmpi.session.topology_kind import lists_in_memory
 from leapmpi.system.counter_rng import PRESAMPLE
+from leapmpi.training.feature_cache import caches
 
 _WITHIN = ("activations", "embeddings", "gradients", "parameters", "row gradients")
 """Kinds of bytes that depend on current weights."""
@@ -219,32 +216,21 @@ class Forecaster:
         They are training vertices on rank 0, or edges int64[B, 2], if these are roots; with a sharded topology each
         rank has its share of the edges.
         """
-        train, engines, both = config.train, job.engines, both_ways(self.dataset.attributes)
-        order = train.seed, epoch, train.batch_size, PRESAMPLE
+        engines = job.engines
         job.world.take()
 
         # Cut as in training, from a random stream of dry runs.
-        if engines[0].ctx.task.roots == "vertices":
-            found = job.sampler.batches(self.dataset.splits.train, *order)
-        elif not engines[0].ctx.sampler.sharded:
-            types = self.topology.types
-            targets = None if types is None else target_relations(types, self.dataset.edge_splits)
-            found = job.sampler.drawing.edge_batches(TrainingEdges(self.topology, both, targets), *order)
-        else:
-            samplers = [each.ctx.sampler for each in engines]
-            edges = [
-                SharedEdges(each.shard, both, each.communicator)
-                for each in samplers
-                if isinstance(each, ShardedSampler)
-            ]
-            job.uncounted(lambda rank: edges[rank].count())
-            by_rank = job.world.run(lambda rank: samplers[rank].edge_batches(edges[rank], *order))
-            begun = job.world.take().bytes_by_kind()
-            # What is exchanged once is exchanged by the first plan.
-            batches = list(zip(*by_rank, strict=True))
-            job.plan(batches[0], job.key(0))
-            return batches, begun
-        return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
+        by_rank = root_batches(config, self.dataset, self.topology, job.world, [each.ctx for each in engines])
+        if not by_rank[0].all_ranks_plan:
+            found = replace(by_rank[0], sampler=job.sampler).of_epoch(epoch, PRESAMPLE)
+            return [job.on_first(each) for each in found], dict.fromkeys(KINDS, 0)
+        job.world.take()
+        shares = job.world.run(lambda rank: by_rank[rank].of_epoch(epoch, PRESAMPLE))
+        begun = job.world.take().bytes_by_kind()
+        # What is exchanged once is exchanged by the first plan.
+        batches = list(zip(*shares, strict=True))
+        job.plan(batches[0], job.key(0))
+        return batches, begun
 
     def job(self, config: Config, ranks: int, scatters: bool = False) -> VirtualJob:
         """Return the job of `config` on so many virtual ranks, with the ids of their caches."""
@@ -254,7 +240,9 @@ class Forecaster:
         for ctx in contexts:
             ctx.machine = self.machine or ctx.machine
         engines = [Engine(placement.place_parameters(ctx), config.strategy, scatters=scatters) for ctx in contexts]
-        keep_copies(config, self.dataset, self.topology, world, engines)
+        if caches(engines[0]):
+            batches = root_batches(config, self.dataset, self.topology, world, contexts)
+            keep_copies(config, self.dataset, self.topology, world, engines, batches)
         sampler = contexts[0].sampler
         if sampler.sharded:
             sampler = build_sampler(config, self.topology, self.dataset.splits.train)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapmpi.config.schema import Config
+from leapmpi.dataset.edge_splits import both_ways
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.engine.root_source import Plan
+from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
 from leapmpi.features.expected_reads import choose
 from leapmpi.features.shards.row_request import RowCache
@@ -20,9 +22,12 @@ from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.list_copies import OBSERVED
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
+from leapmpi.sampling.sharded.shared_edges import SharedEdges
+from leapmpi.sampling.training_edges import TrainingEdges, target_relations
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.training.ensemble_models import count_models
-from leapmpi.training.feature_cache import access_of, caches
+from leapmpi.training.feature_cache import access_of
+from leapmpi.training.root_batches import EdgeBatches, RootBatches, VertexBatches
 
 DRY_EPOCH, CHOICE_EPOCH = 1, 0
 """Epochs of the random streams of dry runs: forecasts draw from one, and what to cache is chosen by the other."""
@@ -32,14 +37,38 @@ Batches = Sequence[np.ndarray | None]
 """Roots of one iteration by rank: all of them on rank 0, or a share on each where edges of a sharded topology are."""
 
 
+def root_batches(
+    config: Config, dataset: Dataset, topology: Topology, world: VirtualWorld, contexts: Sequence[RankContext]
+) -> Sequence[RootBatches]:
+    """Return the batches of training of each rank; what is exchanged for them is counted."""
+    samplers, train = [each.sampler for each in contexts], config.train
+    if contexts[0].task.roots == "vertices":
+        return [VertexBatches(each, dataset.splits.train, train) for each in samplers]
+    both, sharded = both_ways(dataset.attributes), [each for each in samplers if isinstance(each, ShardedSampler)]
+    if sharded:
+        shared = [SharedEdges(each.shard, both, each.communicator) for each in sharded]
+        world.run(lambda rank: shared[rank].count())
+        return [EdgeBatches(*each, train) for each in zip(samplers, shared, strict=True)]
+    types = topology.types
+    targets = None if types is None else target_relations(types, dataset.edge_splits)
+    edges = TrainingEdges(topology, both, targets)
+    return [EdgeBatches(each, edges, train) for each in samplers]
+
+
 def keep_copies(
-    config: Config, dataset: Dataset, topology: Topology, world: VirtualWorld, engines: Sequence[Engine]
+    config: Config,
+    dataset: Dataset,
+    topology: Topology,
+    world: VirtualWorld,
+    engines: Sequence[Engine],
+    batches: Sequence[RootBatches],
 ) -> None:
-    """Let each rank's cache hold the rows that the rank of a job would choose; what that exchanges is not counted."""
-    if not caches(engines[0]):
-        return
+    """Let each rank's cache hold the rows that the rank of a job would choose; what that exchanges is not counted.
+
+    batches: those of training, by rank.
+    """
     count = int(config.strategy.cache * dataset.vertices)
-    patterns = [access_of(each, dataset, topology, config.train.batch_size) for each in engines]
+    patterns = [access_of(each, dataset, topology, known) for each, known in zip(engines, batches, strict=True)]
     for engine, ids in zip(engines, world.run(lambda rank: choose(patterns[rank], count)), strict=True):
         engine.ctx.features.cache = RowCache(ids, dataset.vertices)
     world.take()

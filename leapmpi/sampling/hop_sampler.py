@@ -50,6 +50,9 @@ class HopSampler(Sampler):
     Raises ConfigError for an invalid fan-out.
     """
 
+    draws_from_copies = False
+    """Whether draws read nothing but their lists (`drawing_from`), and names of the sources there."""
+
     def __init__(self, setup: Setup) -> None:
         self.topology = setup.topology
         self.threads = setup.threads

@@ -155,6 +155,7 @@ class NodeWiseSampler(HopSampler):
     """
 
     leaves_edges_out = True
+    draws_from_copies = True
 
     def __init__(
         self, topology: Topology, fanouts: tuple[int, ...], threads: int = 1, relation_fanouts: np.ndarray | None = None

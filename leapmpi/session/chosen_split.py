@@ -17,29 +17,59 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import AUTO_SIZE
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.features.memory_split import FileReads, Range, Split, file_reads
+from leapmpi.features.expected_reads import included
+from leapmpi.features.memory_split import (
+    FileReads,
+    Needs,
+    Range,
+    Split,
+    file_reads,
+    joined,
+    least,
+    reads_of_shard,
+    split_sizes,
+    with_rest_for_lists,
+)
 from leapmpi.features.row_memory import room_of
+from leapmpi.features.shared_reads import SharedReads
 from leapmpi.plan.homes import rank_offsets
-from leapmpi.sampling.sharded.topology_shard import TopologyShard
-from leapmpi.session.topology_kind import SHARDED, list_room, root_chances
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_of
+from leapmpi.session.topology_kind import SHARDED, list_room, reads_of_own, root_chances
 from leapmpi.system.memory import check_memory
 
 if TYPE_CHECKING:
+    from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.world import World
 
 
 def settle_split(
-    config: Config, world: World, dataset: Dataset, topology: Topology | TopologyShard, offsets: np.ndarray
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    communicator: Communicator,
+    offsets: np.ndarray,
 ) -> tuple[Config, Split | None]:
     """Return `config` with the best split on this rank's node, and the split. Collective.
 
-    There is one where `_is_open` and lists are whole. It depends on settings, dataset and ranks alone.
-    offsets: int64[ranks + 1], first vertex of each rank.
+    There is one where `_is_open`. It depends on settings, dataset and ranks alone. offsets: int64[ranks + 1], first
+    vertex of each rank.
 
     Raises ConfigError for memory that is too small, ResourceError for lack of it, on all ranks alike.
     """
-    if isinstance(topology, TopologyShard) or not _is_open(config, dataset):
+    if not _is_open(config, dataset):
         return config, None
+    if isinstance(topology, TopologyShard):
+        split = _best_of_shards(config, world, dataset, topology, communicator, offsets)
+    else:
+        split = _best_of_node(config, world, dataset, topology, offsets)
+    taken, mend = "the in-neighbour lists that are read most take", "give a smaller --feature-memory"
+    world.on_all(lambda: check_memory(split.lists, taken, world.host, mend))
+    return _with(config, split), split
+
+
+def _best_of_node(config: Config, world: World, dataset: Dataset, topology: Topology, offsets: np.ndarray) -> Split:
+    """Return the best split where lists are whole. Collective."""
     here = all_gather_values(world.node_comm, world.rank)
     ranges = [(int(offsets[rank]), int(offsets[rank + 1])) for rank in here]
 
@@ -49,10 +79,29 @@ def settle_split(
             return None
         return vars(_best(config, dataset, topology, ranges, len(here) / world.size))
 
-    split = Split(**all_gather_values(world.node_comm, world.on_all(best))[0])
-    taken, mend = "the in-neighbour lists that are read most take", "give a smaller --feature-memory"
-    world.on_all(lambda: check_memory(split.lists, taken, world.host, mend))
-    return _with(config, split), split
+    return Split(**all_gather_values(world.node_comm, world.on_all(best))[0])
+
+
+def _best_of_shards(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    shard: TopologyShard,
+    communicator: Communicator,
+    offsets: np.ndarray,
+) -> Split:
+    """Return the best split where each rank has lists of its own. Collective."""
+    fanouts, ranks = config.sampling.fanout, world.node_comm.size
+    reads = reads_of_own(config, dataset, shard, communicator, offsets)
+    own = world.on_all(lambda: reads_of_shard(shard.own, reads, fanouts[-1], _row_bytes(dataset)))
+    needs = Needs(*np.max(all_gather_values(world.node_comm, list(own.needs)), axis=0).tolist())
+    needs, room = needs._replace(lists=ranks * needs.lists), _room(config) * ranks
+    # Each rank counts its own reads with every split.
+    sizes = split_sizes(room, ranks, needs)
+    counted = world.on_all(lambda: [own.read(lists // ranks, rows) for lists, rows in sizes])
+    read = np.sum(all_gather_values(world.node_comm, counted), axis=0).tolist()
+    best = least([Split(lists, rows, left) for (lists, rows), left in zip(sizes, read, strict=True)])
+    return with_rest_for_lists(best, room, ranks, needs)
 
 
 def _is_open(config: Config, dataset: Dataset) -> bool:
@@ -72,18 +121,41 @@ def with_best_split(dataset: Dataset, topology: Topology, config: Config, ranks:
     """Return `config` with the sizes that a job of `ranks` ranks on one node chooses, where they are open. Local."""
     if not _is_open(config, dataset):
         return config
-    return _with(config, _best(config, dataset, topology, _ranges(dataset, ranks)))
+    if config.run.topology != SHARDED:
+        return _with(config, _best(config, dataset, topology, _ranges(dataset, ranks)))
+    (reads,), room = reads_on_one_node(config, dataset, topology, [ranks]), _room(config) * ranks
+    return _with(config, with_rest_for_lists(reads.best(room), room, ranks, reads.needs))
 
 
 def reads_on_one_node(config: Config, dataset: Dataset, topology: Topology, sizes: Sequence[int]) -> list[FileReads]:
     """Predict the reads of files in a job of each number of ranks in `sizes` on one node. Local."""
-    return _reads(config, dataset, topology, [_ranges(dataset, ranks) for ranks in sizes])
+    nodes = [_ranges(dataset, ranks) for ranks in sizes]
+    return (
+        _reads_of_shards(config, dataset, topology, nodes)
+        if config.run.topology == SHARDED
+        else _reads(config, dataset, topology, nodes)
+    )
+
+
+def _reads_of_shards(
+    config: Config, dataset: Dataset, topology: Topology, nodes: Sequence[Sequence[Range]]
+) -> list[FileReads]:
+    """Predict the reads where each rank has lists of its own, which all ranks request."""
+    roots, fanouts = root_chances(config, dataset, 0, dataset.vertices).astype(np.float64), config.sampling.fanout
+    lists, rows = (included(topology.indptr, topology.indices, roots, hops) for hops in (fanouts[:-1], fanouts))
+    row = _row_bytes(dataset)
+
+    def of_rank(first: int, end: int) -> FileReads:
+        reads = SharedReads(lists[first:end], rows[first:end])
+        return reads_of_shard(shard_of(topology, first, end, False).own, reads, fanouts[-1], row)
+
+    return [joined([of_rank(*each) for each in ranges]) for ranges in nodes]
 
 
 def given_memory(config: Config) -> tuple[int, int] | None:
     """Return the bytes that `config` gives to lists on a node, and to rows on a rank; None without limits of both."""
     lists, rows = list_room(config), room_of(config)
-    return None if lists is None or rows is None or config.run.topology == SHARDED else (lists, rows)
+    return None if lists is None or rows is None else (lists, rows)
 
 
 def _ranges(dataset: Dataset, ranks: int) -> list[Range]:
@@ -94,12 +166,23 @@ def _ranges(dataset: Dataset, ranks: int) -> list[Range]:
 def _reads(
     config: Config, dataset: Dataset, topology: Topology, nodes: Sequence[Sequence[Range]], share: float = 1.0
 ) -> list[FileReads]:
-    roots, row = root_chances(config, dataset, 0, dataset.vertices), dataset.part(0).dense_features
-    return file_reads(topology, roots, config.sampling.fanout, row.shape[1] * row.itemsize, nodes, share)
+    roots = root_chances(config, dataset, 0, dataset.vertices)
+    return file_reads(topology, roots, config.sampling.fanout, _row_bytes(dataset), nodes, share)
+
+
+def _row_bytes(dataset: Dataset) -> int:
+    """Return the bytes of a row of features."""
+    row = dataset.part(0).dense_features
+    return row.shape[1] * row.itemsize
 
 
 def _best(config: Config, dataset: Dataset, topology: Topology, ranges: Sequence[Range], share: float = 1.0) -> Split:
+    (reads,) = _reads(config, dataset, topology, [ranges], share)
+    return reads.best(_room(config) * len(ranges))
+
+
+def _room(config: Config) -> int:
+    """Return the bytes that a rank brings to the budget of its node."""
     room = room_of(config)
     assert room is not None, "a split is chosen of the memory for rows"
-    (reads,) = _reads(config, dataset, topology, [ranges], share)
-    return reads.best(room * len(ranges))
+    return room

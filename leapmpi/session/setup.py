@@ -147,17 +147,18 @@ def load(
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
     topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or config.evaluation_takes_all)
-    config, split = settle_split(config, world, dataset, topology, offsets)
-    host, learned = _held_rows(config, world, dataset, topology, parts, own)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
+    lists = world, dataset, topology, communicator, offsets
+    config, split = (config, None) if reads_all_lists else settle_split(config, *lists)
+    host, learned = _held_rows(config, world, dataset, topology, parts, own)
     shared, dtype = sharers(world, device), getattr(torch, config.train.parameter_dtype)
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_on_all(config, dataset, world).to(device)
     task, reads = task_of(config, dataset), reads_features(config, dataset)
     drawing = _sampler(config, world, dataset, topology, communicator, offsets)
-    held += "" if reads_all_lists else hold_lists(config, world, dataset, topology)
+    held += "" if reads_all_lists else hold_lists(config, *lists)
     sampler = on_device(drawing, device, room_for_topology(device, shared))
     shard = host if learned or dataset.types else load_shard(host, device, shared)
     label_rows = _labels(opened, own[0], task)

@@ -28,6 +28,7 @@ from leapmpi.features.list_memory import (
     read_singly,
 )
 from leapmpi.features.node_shared import share_topology
+from leapmpi.features.shared_reads import SharedReads, shared_reads
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
@@ -93,18 +94,18 @@ def why_whole(config: Config, dataset: Dataset) -> str:
     if sources_named_by(sampler) is None:
         able = [name for name in SAMPLERS.names() if sources_named_by(name) is not None]
         choices = f"{', '.join(able[:-1])} or {able[-1]}"
-        return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}"
+        own = ", or leave collective out" if names_code(sampler) else ""
+        return f"--sampler {sampler} reads more than the lists of destinations; choose {choices}{own}"
     times = reads_times(config) and options_of(SAMPLERS, sampler, config.sampling.options).root_time
     if times and times not in (AUTO, LATEST_EDGE):
-        return f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}"
+        return (
+            f"--sampler-option root-time=FILE gives times to all vertices; give root-time={LATEST_EDGE}, or import "
+            "them (leapmpi-prep import --vertex-times)"
+        )
     if bounds_by_root(config):
         return "--sampler-option bound=root draws with a bound for each root; leave it out"
-    if task_of(config, dataset).roots == "edges":
-        if negatives_named(config.link.negatives_and_file[0]).reads_lists:
-            return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
-        kept = "--cache" if strategy.cache else "--feature-memory" if strategy.feature_memory else ""
-        if kept and dataset.feature_dim:
-            return f"{kept} ranks rows by reads from all vertices where edges are trained; leave it out"
+    if task_of(config, dataset).roots == "edges" and negatives_named(config.link.negatives_and_file[0]).reads_lists:
+        return "--negatives hard:FILE looks up vertices of all ranks; choose uniform"
     return strategy_named(strategy.name).why_whole_topology(strategy)
 
 
@@ -137,23 +138,42 @@ def load_lists(
     return shard, SHARDED
 
 
-def hold_lists(config: Config, world: World, dataset: Dataset, topology: Topology | TopologyShard) -> str:
-    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective."""
+def reads_of_own(
+    config: Config, dataset: Dataset, shard: TopologyShard, communicator: Communicator, offsets: np.ndarray
+) -> SharedReads:
+    """Return how often an iteration of all ranks reads what this rank holds; see `shared_reads`. Collective."""
+    roots = root_chances(config, dataset, shard.first, shard.end).astype(np.float64)
+    return shared_reads(shard, communicator, offsets, roots, config.sampling.fanout)
+
+
+def hold_lists(
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    topology: Topology | TopologyShard,
+    communicator: Communicator,
+    offsets: np.ndarray,
+) -> str:
+    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective.
+
+    offsets: int64[ranks + 1], first vertex of each rank.
+    """
     room, shard = list_room(config), topology if isinstance(topology, TopologyShard) else None
-    if room is None:
-        return ""
     lists = topology if isinstance(topology, Topology) else topology.own
-    first, begin, end = 0, 0, dataset.vertices
+    if room is None or not any(all_gather_values(world.comm, lists.in_file)):
+        return ""
+    shared = None
     if shard is not None:
-        # Ranks of a node share its room. Sources that are numbered count from the shard's first vertex.
-        room, begin, end = room // world.node_comm.size, shard.first, shard.end
-        first = begin if shard.outside is None else 0
+        # Ranks of a node share its room, and all ranks read their lists.
+        room = room // world.node_comm.size
+        shared = reads_of_own(config, dataset, shard, communicator, offsets).lists.astype(np.float32)
 
     def hold() -> HeldLists | None:
         if not lists.in_file or (shard is None and world.node_comm.rank):
             return None
-        fanouts = config.sampling.fanout
-        reads = list_reads(lists, first, root_chances(config, dataset, begin, end), fanouts)
+        fanouts, reads = config.sampling.fanout, shared
+        if reads is None:
+            reads = list_reads(lists, root_chances(config, dataset, 0, dataset.vertices), fanouts)
         return hold_most_read(lists, reads, fanouts[-1], room)
 
     held = world.on_all(hold)
@@ -194,10 +214,10 @@ def room_for_copies(config: Config, dataset: Dataset, lists: int, ranks: int) ->
     """Return the bytes for copies of remote lists on a rank whose own lists take `lists` bytes. Local.
 
     That is what they leave of the room that `ranks` ranks of a node share. None, on all ranks alike, where lists have
-    no limit, or draws read more than a list: names of sources, or times.
+    no limit, or edges are trained, which are left out of the lists of their owners.
     """
     room = list_room(config)
-    if room is None or names_sources(config, dataset) or reads_times(config):
+    if room is None or task_of(config, dataset).roots == "edges":
         return None
     return max(0, room // ranks - lists)
 
@@ -227,7 +247,13 @@ def root_chances(config: Config, dataset: Dataset, first: int, end: int) -> np.n
 
 def sources_named_by(sampler: str) -> bool | None:
     """Return whether `sampler` reads original ids or in-degrees of sources; None where it cannot draw from a shard."""
-    found = "" if names_code(sampler) else SAMPLERS.load(sampler).sharded
+    if names_code(sampler):
+        # Imported on demand: no other job compiles users' code.
+        from leapmpi.sampling.user_samplers.compile import load_custom
+
+        # It reads original ids of in-neighbours: of one list, unless all transits draw together.
+        return None if load_custom(sampler).collective else True
+    found = SAMPLERS.load(sampler).sharded
     return found == NAMED_LISTS if found else None
 
 

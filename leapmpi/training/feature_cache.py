@@ -7,6 +7,9 @@ The cache acts on raw feature rows only. Where training moves none, it is left o
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
 from leapmpi.engine.engine import Engine
 from leapmpi.exchange.context import Loaded
-from leapmpi.features.access import AccessPattern
+from leapmpi.features.access import AccessPattern, DryRoots
 from leapmpi.features.expected_reads import choose, hottest_rows, predicted_hits
 from leapmpi.features.memory_split import Split
 from leapmpi.features.shards.mapped_shard import MappedShard
@@ -28,7 +31,12 @@ from leapmpi.plan.homes import home_of
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.memory import check_memory
+from leapmpi.training.root_batches import RootBatches, VertexBatches
+
+_MOST_EDGE_BATCHES = 512
+"""Batches of edges in an epoch of a dry run, at most."""
 
 
 def caches(engine: Engine) -> bool:
@@ -36,29 +44,43 @@ def caches(engine: Engine) -> bool:
     return bool(engine.config.cache) and engine.ctx.communicator.size > 1 and engine.mode.moves_raw_rows
 
 
-def access_of(engine: Engine, dataset: Dataset, topology: Topology | TopologyShard, batch_size: int) -> AccessPattern:
-    """Return how the rank of `engine` will read rows in batches of `batch_size` roots."""
-    ctx, sampler = engine.ctx, engine.ctx.sampler
-    roots, batch_size = engine.roots.expected(dataset, batch_size)
-    return AccessPattern(
-        topology=topology,
-        sampler=sampler.counting() if isinstance(sampler, ShardedSampler) else sampler,
-        train=roots,
-        share=engine.preparation.share_of(roots),
-        rank=ctx.communicator.rank,
-        rank_offsets=ctx.rank_offsets,
-        batch_size=batch_size,
-        seed=ctx.seed,
-        drawn_for=engine.preparation.drawn_for,
-    )
+def access_of(
+    engine: Engine, dataset: Dataset, topology: Topology | TopologyShard, batches: RootBatches
+) -> AccessPattern:
+    """Return how the rank of `engine` will read rows in `batches`."""
+    ctx, preparation = engine.ctx, engine.preparation
+    sampler = ctx.sampler.counting() if isinstance(ctx.sampler, ShardedSampler) else ctx.sampler
+
+    # An epoch of edges has far more batches than tell rows apart.
+    iterations = batches.per_epoch if ctx.task.roots == "vertices" else min(batches.per_epoch, _MOST_EDGE_BATCHES)
+
+    def chances() -> np.ndarray:
+        roots, expected = engine.roots.expected(dataset, batches.config.batch_size)
+        found = np.zeros(dataset.vertices)
+        found[roots] = preparation.share_of(roots) * min(1.0, expected / max(1, len(roots)))
+        return found
+
+    def dry_run(epoch: int) -> Iterator[DryRoots]:
+        # Edges are shared by the rank that plans them; of vertices all ranks know the batches.
+        planned: Sequence[np.ndarray | None] = [None] * batches.per_epoch
+        if ctx.task.roots == "vertices" or batches.all_ranks_plan or ctx.rank == 0:
+            planned = replace(batches, sampler=sampler).of_epoch(epoch, PRESAMPLE)
+        for iteration, batch in enumerate(islice(planned, iterations)):
+            key = DrawKey(PRESAMPLE, ctx.seed, epoch, iteration)
+            yield key, *engine.roots.rehearsed(batch, key, preparation.drawn_for)
+
+    return AccessPattern(topology, sampler, chances, ctx.rank, ctx.rank_offsets, iterations, dry_run)
 
 
 class FeatureCache:
     """The rows that one training holds in memory. `about` describes them, the same on all ranks."""
 
-    def __init__(self, config: Config, world: World, loaded: Loaded, engine: Engine) -> None:
+    def __init__(
+        self, config: Config, world: World, loaded: Loaded, engine: Engine, batches: RootBatches | None = None
+    ) -> None:
+        """Take the `batches` of training; by default those of its training vertices."""
         self.config, self.world, self.loaded, self.engine = config.strategy, world, loaded, engine
-        self.batch_size = config.train.batch_size
+        self._batches = batches or VertexBatches(loaded.ctx.sampler, loaded.dataset.splits.train, config.train)
         # Until `fill` knows what crosses ranks.
         self.about: dict[str, Any] = {"cache": None, "feature_memory": None, "memory_split": None}
         self._chosen: RowCache | None = None
@@ -226,4 +248,4 @@ class FeatureCache:
         return "" if engine.mode.moves_raw_rows else f"no raw rows cross ranks (first layer: {engine.mode_name})"
 
     def _access(self) -> AccessPattern:
-        return access_of(self.engine, self.loaded.dataset, self.loaded.topology, self.batch_size)
+        return access_of(self.engine, self.loaded.dataset, self.loaded.topology, self._batches)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -19,34 +18,15 @@ from leapmpi.sampling.sampler import Sampler
 from leapmpi.sampling.sharded.shared_edges import SharedEdges
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.sampling.training_edges import TrainingEdges, target_relations
-
-
-class RootBatches(Protocol):
-    """Roots of all epochs, in batches."""
-
-    @property
-    def count(self) -> int:
-        """Number of roots of an epoch."""
-        ...
-
-    @property
-    def per_epoch(self) -> int:
-        """Number of batches of every epoch."""
-        ...
-
-    @property
-    def all_ranks_plan(self) -> bool:
-        """Whether every rank plans a share of each batch, so that `of_epoch` is collective."""
-        ...
-
-    def of_epoch(self, epoch: int) -> Sequence[np.ndarray]:
-        """Return the roots (int64) of every batch of `epoch`, in order. Local on rank 0 unless all ranks plan."""
-        ...
+from leapmpi.system.counter_rng import ORDER
 
 
 @dataclass(frozen=True, eq=False)
 class VertexBatches:
-    """Batches int64[B] of the training vertices `train`, int64[n]."""
+    """Batches int64[B] of the training vertices `train`, int64[n].
+
+    all_ranks_plan: whether every rank plans a share of each batch, so that `of_epoch` is collective. It is in order.
+    """
 
     sampler: Sampler
     train: np.ndarray
@@ -63,9 +43,9 @@ class VertexBatches:
         """Number of batches of every epoch, by the sampler."""
         return self.sampler.iterations(self.train, self.config.batch_size)
 
-    def of_epoch(self, epoch: int) -> Sequence[np.ndarray]:
-        """Return the batches of `epoch`. Local."""
-        return self.sampler.batches(self.train, self.config.seed, epoch, self.config.batch_size)
+    def of_epoch(self, epoch: int, stream: int = ORDER) -> Sequence[np.ndarray]:
+        """Return the batches of `epoch` of a random stream. Local."""
+        return self.sampler.batches(self.train, self.config.seed, epoch, self.config.batch_size, stream)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +71,13 @@ class EdgeBatches:
         """Whether each rank has a share of the edges."""
         return self.sampler.sharded
 
-    def of_epoch(self, epoch: int) -> Sequence[np.ndarray]:
-        """Return the batches of `epoch`. Collective if the topology is sharded."""
-        return self.sampler.drawing.edge_batches(self.edges, self.config.seed, epoch, self.config.batch_size)
+    def of_epoch(self, epoch: int, stream: int = ORDER) -> Sequence[np.ndarray]:
+        """Return the batches of `epoch` of a random stream. Collective if the topology is sharded."""
+        return self.sampler.drawing.edge_batches(self.edges, self.config.seed, epoch, self.config.batch_size, stream)
+
+
+RootBatches = VertexBatches | EdgeBatches
+"""Roots of all epochs, in batches."""
 
 
 def with_root_edges(world: World, loaded: Loaded) -> Loaded:

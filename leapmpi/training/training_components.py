@@ -66,7 +66,7 @@ class Components:
         """
         engine = Engine(loaded.ctx, self.config.strategy, tuning_log=self.engine.tuning_log)
         engine.restore({**self.engine.state(), "decisions": []})
-        cache = FeatureCache(self.config, self.world, loaded, engine)
+        cache = FeatureCache(self.config, self.world, loaded, engine, self.batches)
         evaluator = Evaluator(self.config, loaded)
         evaluator.place.around = self.evaluator.place.around
         found = replace(self, loaded=loaded, engine=engine, feature_cache=cache, evaluator=evaluator)
@@ -127,7 +127,7 @@ def _assembled(config: Config, world: World, loaded: Loaded) -> Components:
         engine = roles.engine(fetching)
     else:
         engine = Engine(loaded.ctx, fetching.strategy, scatters=bool(config.strategy.vary))
-    cache = FeatureCache(config, world, loaded, engine)
+    cache = FeatureCache(config, world, loaded, engine, batches)
     evaluator = Evaluator(fetching, loaded)
     return Components(config, world, loaded, batches, engine, models, evaluator, cache, roles, sizes)
 

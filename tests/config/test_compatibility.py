@@ -31,7 +31,6 @@ REFUSED = [
     ({**ROLES, "model.norm": "batch"}, {}, "model.norm: with --prepare-ranks"),
     ({**ROLES, "run.topology": "sharded"}, {}, "run.topology: with --prepare-ranks"),
     ({"run.topology_memory": "auto"}, {}, "run.topology_memory: auto is a share of --feature-memory"),
-    ({**SPLIT, "run.topology": "sharded"}, {}, "run.topology_memory: auto counts reads of the lists of all vertices"),
     (SPLIT, LEARNED, "run.topology_memory: learned rows are in files of their own"),
     (
         {"strategy.vary": "model.hidden=4,8", "strategy.name": "p3"},

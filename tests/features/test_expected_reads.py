@@ -14,7 +14,7 @@ from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import Setup
 from leapmpi.sampling.samplers.labor_0 import Labor0, Options
-from leapmpi.system.counter_rng import TRAIN, DrawKey
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from tests.support.graphs import random_graph
 
 pytestmark = pytest.mark.compiles
@@ -34,10 +34,19 @@ def access(topology, *, train, fanouts=(2, 2), rank=0, offsets=None, batch_size=
         schedule = plan_leap(batch, offsets, 1) if at_home else plan_pull(batch, len(offsets) - 1)
         return schedule.rank_roots(rank)
 
-    own = (train >= offsets[rank]) & (train < offsets[rank + 1])
-    share = own.astype(float) if at_home else np.full(len(train), 1 / (len(offsets) - 1))
-    sampler = NodeWiseSampler(topology, fanouts)
-    return AccessPattern(topology, sampler, train, share, rank, offsets, batch_size, 5, drawn_for)
+    def chances():
+        own = (train >= offsets[rank]) & (train < offsets[rank + 1])
+        found = np.zeros(topology.vertices)
+        found[train] = min(1, batch_size / len(train)) * (own if at_home else 1 / (len(offsets) - 1))
+        return found
+
+    def dry_run(epoch):
+        order = epoch_order(train, topology.original_id[train], 5, epoch)
+        for iteration, batch in enumerate(batches(order, batch_size)):
+            yield DrawKey(PRESAMPLE, 5, epoch, iteration), drawn_for(batch, epoch, iteration), batch
+
+    sampler, iterations = NodeWiseSampler(topology, fanouts), -(-len(train) // batch_size)
+    return AccessPattern(topology, sampler, chances, rank, offsets, iterations, dry_run)
 
 
 def test_a_tree_is_read_with_the_product_of_its_chances():
@@ -66,10 +75,8 @@ def test_chances_are_those_seen_in_many_iterations(at_home):
     law = access(topology, train=np.arange(0, 120, 2), batch_size=12, at_home=at_home, fanouts=(2, 2), rank=1)
     seen, iterations = np.zeros(120), 0
     for epoch in range(60):
-        order = epoch_order(law.train, topology.original_id[law.train], law.seed, epoch)
-        for iteration, batch in enumerate(batches(order, law.batch_size)):
-            roots = law.drawn_for(batch, epoch, iteration)
-            seen[law.sampler.sample(DrawKey(TRAIN, law.seed, epoch, iteration), roots)[-1].src] += 1
+        for key, roots, _ in law.dry_run(epoch):
+            seen[law.sampler.sample(key, roots)[-1].src] += 1
             iterations += 1
     predicted = inclusion(law)
     assert predicted.sum() == pytest.approx(seen.sum() / iterations, rel=0.05)
@@ -93,7 +100,7 @@ def test_another_epoch_of_the_dry_run_is_other_evidence_and_may_be_cut_short():
 
 
 def other_sampler(law):
-    return dataclasses.replace(law, sampler=Labor0(Setup(law.topology, (2, 2), law.train, law.seed, 1), Options()))
+    return dataclasses.replace(law, sampler=Labor0(Setup(law.topology, (2, 2), np.empty(0, np.int64), 5, 1), Options()))
 
 
 def test_hits_are_counted_in_a_dry_run_where_the_analysis_does_not_apply(monkeypatch):

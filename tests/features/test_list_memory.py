@@ -45,17 +45,8 @@ def plain_reads(lists, roots, fanouts):
 @pytest.mark.parametrize("fanouts", [(3,), (3, 2), (5, -1, 2), (-1, 4, 4)], ids=str)
 def test_lists_are_read_as_often_as_hops_reach_them(fanouts):
     lists, roots = random_lists(1), np.where(np.arange(40) % 3 == 0, 0.05, 0).astype(np.float32)
-    found = list_reads(topology_of(lists), 0, roots, fanouts)
+    found = list_reads(topology_of(lists), roots, fanouts)
     np.testing.assert_allclose(found, plain_reads(lists, roots, fanouts), rtol=1e-5)
-
-
-def test_a_shard_counts_the_reads_within_itself():
-    lists, roots = random_lists(2), np.full(40, 0.02, np.float32)
-    whole = topology_of(lists)
-    part = topology_of([each + 100 for each in lists])
-    np.testing.assert_array_equal(list_reads(part, 100, roots, (3, 3)), list_reads(whole, 0, roots, (3, 3)))
-    # Sources elsewhere have no list here.
-    np.testing.assert_array_equal(list_reads(part, 900, roots, (3, 3)), roots)
 
 
 def locked_bytes():

@@ -63,7 +63,7 @@ def test_a_page_of_rows_is_read_once_unless_its_rows_are_held(memory):
                 for page in {row * ROW // mmap.PAGESIZE, ((row + 1) * ROW - 1) // mmap.PAGESIZE}:
                     on_page[page].append(chance)
             pages += sum(map(chance_of_a_page, on_page.values()))
-        found = shared.read(topology.edges * 4, shared.least_rows + held * ROW)
+        found = shared.read(topology.edges * 4, shared.needs.least_rows + held * ROW)
         assert found == pytest.approx(pages * mmap.PAGESIZE, abs=1)
 
 
@@ -76,7 +76,7 @@ def test_a_page_of_lists_is_read_once_unless_its_block_is_held(fanout):
     roots = np.array([0.5, 0.9, 0, 0.25, 0.1], np.float32)
     (shared,) = file_reads(topology, roots, (fanout,), ROW, [[(0, 5)]])
     pages = [[0.5, 0.9], [0.9], [0.9, 0], [0, 0.25, 0.1], [0.1]]
-    rows = shared.least_rows + 5 * ROW
+    rows = shared.needs.least_rows + 5 * ROW
     read = [chance_of_a_page(each) for each in pages]
     for lists, left in ((0, sum(read)), (4096 * 4, read[4]), (5000 * 4, 0)):
         assert shared.read(lists, rows) == pytest.approx(left * mmap.PAGESIZE, abs=1)
@@ -84,23 +84,25 @@ def test_a_page_of_lists_is_read_once_unless_its_block_is_held(fanout):
 
 def test_more_memory_never_reads_more_and_all_of_it_reads_nothing(memory):
     shared, dataset = memory
-    lists, rows = dataset.edges * 4, shared.least_rows + 1500 * ROW
+    lists, rows = dataset.edges * 4, shared.needs.least_rows + 1500 * ROW
     assert shared.read(lists, rows) == pytest.approx(0, abs=1e-6)
     found = [shared.read(lists * part // 8, rows) for part in range(9)]
     assert found == sorted(found, reverse=True)
     assert found[0] > found[4] > 0
-    found = [shared.read(lists, shared.least_rows + (rows - shared.least_rows) * part // 8) for part in range(9)]
+    found = [
+        shared.read(lists, shared.needs.least_rows + (rows - shared.needs.least_rows) * part // 8) for part in range(9)
+    ]
     assert found == sorted(found, reverse=True)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
 def test_the_best_split_reads_no_more_than_any_other(share, memory):
     shared, dataset = memory
-    room = RANKS * shared.least_rows + int(share * (dataset.edges * 4 + 3000 * ROW))
+    room = RANKS * shared.needs.least_rows + int(share * (dataset.edges * 4 + 3000 * ROW))
     best = shared.best(room)
     assert best.lists + RANKS * best.rows <= room
     assert best.file_bytes == shared.read(best.lists, best.rows)
-    most = room - RANKS * shared.least_rows
+    most = room - RANKS * shared.needs.least_rows
     for lists in np.linspace(0, most, 17).astype(int).tolist():
         assert best.file_bytes <= shared.read(lists, (room - lists) // RANKS) + 1e-6
 
@@ -110,7 +112,10 @@ def test_without_both_limits_there_is_nothing_to_split(data):
         assert given_memory(Config.from_values({"data": str(data), **values})) is None
     both = {"run.topology_memory": "1M", "strategy.feature_memory": "2M"}
     assert given_memory(Config.from_values({"data": str(data), **both})) == (1 << 20, 2 << 20)
-    assert given_memory(Config.from_values({"data": str(data), **both, "run.topology": "sharded"})) is None
+    assert given_memory(Config.from_values({"data": str(data), **both, "run.topology": "sharded"})) == (
+        1 << 20,
+        2 << 20,
+    )
 
 
 def test_plan_says_which_split_reads_less(data, capsys):

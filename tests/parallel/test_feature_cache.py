@@ -9,6 +9,10 @@ from tests.support import datasets
 from tests.support.equality import here
 
 EVEN = datasets.Variant("single", "metis", 4)
+LINK = {
+    "train.task": "link", "link.negatives_per_edge": 1, "sampling.fanout": "2,2",
+    "sampling.sampler": "labor-0",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +38,14 @@ SAINT = {"sampling.sampler": "graph-saint", "sampling.options": ("size=60",)}
 CLUSTERS = {"sampling.sampler": "cluster-gcn", "sampling.options": ("clusters=24", "per-batch=2")}
 
 
-BY_RANKS = {2: CLUSTERS | {"strategy.name": "pull"}, 3: {"run.topology": "sharded"}, 4: SAINT}
+BY_RANKS = {2: [CLUSTERS | {"strategy.name": "pull"}, LINK | {"strategy.name": "leap", "run.topology": "sharded"}],
+            3: [{"run.topology": "sharded"}], 4: [SAINT, LINK | {"strategy.name": "pull"}]}  # fmt: skip
 
 
-@pytest.mark.parametrize("settings", [BY_RANKS[size] for size in BY_RANKS if size == MPI.COMM_WORLD.size], ids=str)
+@pytest.mark.parametrize("settings", BY_RANKS.get(MPI.COMM_WORLD.size, []), ids=str)
 def test_the_cache_spares_what_was_predicted(settings, train):
-    many = {"train.epochs": 12, "evaluate.every": 0, "strategy.cache": 0.15}
-    epochs = train("cache-predicted", EVEN, **many | settings).summary["epochs"]
+    many = {"train.epochs": 2 if "train.task" in settings else 12, "evaluate.every": 0, "strategy.cache": 0.15}
+    epochs = train(f"cache-predicted-{len(settings)}", EVEN, **many | settings).summary["epochs"]
     rows = {place: sum(epoch["rows"][place] for epoch in epochs) for place in ("cached", "remote")}
     assert rows["remote"] > 0
     measured = rows["cached"] / (rows["cached"] + rows["remote"])

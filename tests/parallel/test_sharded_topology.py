@@ -14,7 +14,7 @@ from leapmpi.session.setup import load, open_for_training
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from leapmpi.system.phase_timers import PhaseTimers
 from tests.parallel.test_restart import stopped
-from tests.support import datasets
+from tests.support import datasets, own_samplers
 from tests.support.equality import OWN, Case, Runner, check, here, references
 
 PLAIN, DATA = "single", "single, edges with data"
@@ -64,6 +64,7 @@ SAMPLERS = [
     ("node-wise", PLAIN, "4,3,2"),
     ("labor-0,fixed-size=no,same-in-layers=yes", DATA, "all,3"),
     ("weighted,weights=edge", DATA, "4,3"),
+    (f"{own_samplers.__file__}:Sparing", PLAIN, "4,3"),
 ]
 """All of them, on any number of ranks, are compared in tests/sampling/sharded."""
 
@@ -185,6 +186,7 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
             {"sampling.sampler": "fast-gcn"},
             "choose labor-0, labor-i, ladies, node-wise, random-walk, temporal, weighted or with-replacement",
         ),
+        ({"sampling.sampler": f"{own_samplers.__file__}:Together"}, "with-replacement, or leave collective out"),
         ({"strategy.name": "p3"}, "choose leap or pull, or use --topology node"),
         (
             {
@@ -195,8 +197,6 @@ def test_models_that_differ_are_trained_alike(config, folder, world):
             },
             "--balance-parts counts the lists of all parts",
         ),
-        ({"train.task": "link", "strategy.cache": 0.1}, "--cache ranks rows by reads from all vertices"),
-        ({"train.task": "link", "strategy.feature_memory": "1G"}, "--feature-memory ranks rows by reads from all"),
         (
             {"sampling.sampler": "temporal", "sampling.options": ("root-time=times.npy",)},
             "root-time=FILE gives times to all vertices",

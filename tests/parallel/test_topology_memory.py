@@ -2,18 +2,24 @@
 
 import tempfile
 
+import numpy as np
 import pytest
 
 import leapmpi
+from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
 from leapmpi.errors import ConfigError
+from leapmpi.features.expected_reads import included
+from leapmpi.features.shared_reads import shared_reads
+from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.runs.text import size_text
-from leapmpi.session.chosen_split import reads_on_one_node
+from leapmpi.sampling.sharded.topology_shard import load_shard_of_topology
+from leapmpi.session.chosen_split import given_memory, reads_on_one_node, with_best_split
 from leapmpi.system.unnamed_files import IN_MEMORY, file_system
-from tests.support import datasets
+from tests.support import datasets, own_samplers
 from tests.support.equality import here
 
 COMMON = {
@@ -63,13 +69,16 @@ def test_lists_in_a_file_train_to_the_same_bits(data, settings, train, world):
     assert "lists in files" not in (whole.path / "log.txt").read_text()
 
 
-@pytest.mark.parametrize("budget", ["4K", "20K", "1G"])
-def test_a_job_splits_one_budget_as_planned_and_trains_to_the_same_bits(budget, train, folder, world):
+@pytest.mark.parametrize(
+    ("budget", "topology"), here([(size, kind) for size in ("4K", "20K", "1G") for kind in ("node", "sharded")])
+)
+def test_a_job_splits_one_budget_as_planned_and_trains_to_the_same_bits(budget, topology, train, folder, world):
     if file_system(tempfile.gettempdir()) in IN_MEMORY:
         pytest.skip("temporary files are in memory here")
     settings = {"strategy.remote": "raw", "strategy.feature_memory": budget}
-    whole = train(f"one-budget-{budget}", PLAIN, **settings)
-    split, again = (train(f"{name}-{budget}", PLAIN, **settings, **AUTO) for name in ("split", "split-again"))
+    whole = train(f"one-budget-{budget}-{topology}", PLAIN, **settings)
+    settings |= {"run.topology": topology}
+    split, again = (train(f"{name}-{budget}-{topology}", PLAIN, **settings, **AUTO) for name in ("split", "again"))
     world.comm.barrier()
     assert split.summary["parameters_digest"] == whole.summary["parameters_digest"]
     chosen, repeated = ({**banner(run)["economy"]["memory_split"]} for run in (split, again))
@@ -80,11 +89,30 @@ def test_a_job_splits_one_budget_as_planned_and_trains_to_the_same_bits(budget, 
     assert max(banner(split)["economy"]["feature_memory"]["resident_bytes"]) <= rows
     config = Config.from_values({"data": str(PLAIN.folder(folder)), **COMMON, **settings, **AUTO})
     dataset = open_dataset(PLAIN.folder(folder))
-    (planned,) = reads_on_one_node(config, dataset, load_topology(dataset), [world.size])
-    assert vars(planned.best(world.size * size)) == {name: each[0] for name, each in chosen.items()}
+    planned = with_best_split(dataset, load_topology(dataset), config, world.size)
+    assert given_memory(planned) == (max(1, lists), rows)
+    (reads,) = reads_on_one_node(config, dataset, load_topology(dataset), [world.size])
+    # Ranks add up in another order.
+    assert reads.read(lists, rows) == pytest.approx(chosen["file_bytes"][0], abs=2)
     assert f"memory split: {size_text(lists)} for in-neighbour lists" in (split.path / "log.txt").read_text()
     if budget == "1G":
         assert chosen["file_bytes"][0] == 0
+        # What rows leave is for copies of the lists of other ranks.
+        assert (lists > load_topology(dataset).list_bytes) == (topology == "sharded")
+
+
+@pytest.mark.parametrize("numbered", [False, True])
+def test_ranks_find_how_often_all_of_them_read_what_they_hold(numbered, folder, world):
+    datasets.build(world.comm, folder, {PLAIN})
+    dataset = open_dataset(PLAIN.folder(folder))
+    offsets, parts = rank_offsets(dataset.offsets, world.size), parts_of_rank(dataset.parts, world.size, world.rank)
+    shard, whole = load_shard_of_topology(dataset, parts, numbered=numbered), load_topology(dataset)
+    roots = np.where(np.arange(dataset.vertices) % 3 == 0, 0.04, 0)
+    here = slice(shard.first, shard.end)
+    found = shared_reads(shard, MPICommunicator(world.comm), offsets, roots[here], (3, -1, 2))
+    for chances, fanouts in ((found.lists, (3, -1)), (found.rows, (3, -1, 2))):
+        wanted = included(whole.indptr, whole.indices, roots, fanouts)[here]
+        np.testing.assert_allclose(chances, wanted, rtol=1e-12)
 
 
 def test_a_budget_without_room_for_a_table_is_refused(train):
@@ -92,12 +120,27 @@ def test_a_budget_without_room_for_a_table_is_refused(train):
         train("no-room", PLAIN, **AUTO, **{"strategy.feature_memory": "10"})
 
 
-@pytest.mark.parametrize("strategy", here(["pull", "leap", "owner"]))
-def test_copies_of_remote_lists_train_to_the_same_bits(strategy, train, world):
+NAMED = {"sampling.sampler": "labor-0", "sampling.options": ("fixed-size=no",)}
+COPIED = [
+    ("pull", PLAIN, {"strategy.cache": 0.1, "strategy.remote": "raw"}),
+    ("leap", PLAIN, {}),
+    ("owner", PLAIN, {"sampling.sampler": "with-replacement"}),
+    ("leap", PLAIN, NAMED),
+    ("pull", PLAIN, {**NAMED, "strategy.remote": "partial"}),
+    ("leap", PLAIN, {"sampling.sampler": f"{own_samplers.__file__}:Sparing"}),
+    ("leap", WEIGHTED, {"sampling.sampler": "temporal", "sampling.edge_weights": "ignore"}),
+    ("pull", WEIGHTED, {"sampling.sampler": "temporal", "sampling.edge_weights": "ignore"}),
+]
+
+
+@pytest.mark.parametrize(("strategy", "data", "changes"), here(COPIED))
+def test_copies_of_remote_lists_train_to_the_same_bits(strategy, data, changes, train, world):
     settings = {"strategy.name": strategy, "run.topology": "sharded", "train.batch_size": 4, "train.epochs": 2}
-    settings |= {"strategy.cache": 0.1, "strategy.remote": "raw"} if strategy == "pull" else {}
-    whole = train(f"requested-{strategy}", PLAIN, **settings)
-    copied = train(f"copied-{strategy}", PLAIN, **settings, **{"run.topology_memory": "1G"})
+    settings |= changes
+    sampler = changes.get("sampling.sampler", "node-wise").rpartition(":")[2]
+    name = f"{strategy}-{sampler}"
+    whole = train(f"requested-{name}", data, **settings)
+    copied = train(f"copied-{name}", data, **settings, **{"run.topology_memory": "1G"})
     world.comm.barrier()
     assert copied.summary["parameters_digest"] == whole.summary["parameters_digest"]
     assert "lists of other ranks are copied" in (copied.path / "log.txt").read_text()

@@ -70,14 +70,8 @@ def build_sharded_sampler(
         largest, dataset.edges, inner.weighted, edge_numbers, carried, last, dataset.types is not None
     )
     sampler = ShardedSampler(inner, shard, communicator, rank_offsets, answers, partial(original_ids, dataset))
-    if room is not None:
-        sampler.copy_lists(room, partial(_drawing_from, config, threads))
-    return sampler
-
-
-def _drawing_from(config: Config, threads: int, lists: Topology) -> HopSampler:
-    sampler = drawing_sampler(config, lists, np.empty(0, np.int64), threads)
-    assert isinstance(sampler, HopSampler), "remote lists are copied for samplers by hop alone"
+    if room is not None and inner.draws_from_copies and not answers.numbers:
+        sampler.copy_lists(room)
     return sampler
 
 

@@ -116,6 +116,7 @@ class Labor0(HopSampler):
     """Local sampler: a source's number depends only on its original id and the key."""
 
     leaves_edges_out = True
+    draws_from_copies = True
 
     def __init__(self, setup: Setup, options: Options) -> None:
         super().__init__(setup)

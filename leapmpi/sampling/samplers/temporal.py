@@ -107,6 +107,7 @@ class Temporal(HopSampler):
 
     family = ITERATION_GLOBAL
     leaves_edges_out = True
+    draws_from_copies = True
 
     def __init__(self, setup: Setup, options: Options) -> None:
         """Read the times. Raises ConfigError for an unsuitable file, ValueError for a topology without times."""

@@ -37,6 +37,7 @@ class WithReplacement(HopSampler):
     """Local sampler. Destinations without in-neighbours draw none."""
 
     leaves_edges_out = True
+    draws_from_copies = True
 
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         fanout, topology = self.fanout(hop), self.topology

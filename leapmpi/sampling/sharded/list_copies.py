@@ -9,7 +9,7 @@ keep lists that are read often in the same way, by a count before training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,9 +33,9 @@ _Noted = list[tuple[np.ndarray, np.ndarray]]
 class ListCopies:
     """Copies of facts and lists in at most `room` bytes; none before `hold`."""
 
-    def __init__(self, room: int, edge_bytes: int, sampler_of: Callable[[Topology], HopSampler]) -> None:
-        """Draw by the sampler that `sampler_of` builds for copied lists, of `edge_bytes` bytes an edge."""
-        self._room, self._edge_bytes, self._sampler_of = room, edge_bytes, sampler_of
+    def __init__(self, room: int, edge_bytes: int, sampler: HopSampler) -> None:
+        """Draw by `sampler`, which draws from copies, from lists of at most `edge_bytes` bytes an edge."""
+        self._room, self._edge_bytes, self._sampler = room, edge_bytes, sampler
         self.known, self.lists = _NONE, _NONE
         """int64[k], ascending: the vertices whose facts, and those whose lists, are copied."""
         self.spared = 0.0
@@ -45,7 +45,8 @@ class ListCopies:
         self._noted: tuple[_Noted, _Noted] = ([], [])
         self._degrees: _Noted = []
         self._facts: Sequence[np.ndarray] = (_NONE, _NONE)
-        self._sampler: HopSampler | None = None
+        self._lists: Topology | None = None
+        self._sources: np.ndarray | None = None
 
     def sample_begins(self) -> bool:
         """Count a sample; returns whether copies are to be chosen now: once, at the same sample on all ranks."""
@@ -114,11 +115,13 @@ class ListCopies:
         self.known, self._facts = ids, (original, degree)
         self.nbytes += _FACTS * len(ids)
 
-    def hold_lists(self, ids: np.ndarray, lists: Topology) -> None:
-        """Draw for the vertices `ids` (int64[k], ascending) from `lists`, in their order, from now on."""
-        self.lists = ids
-        self.nbytes += lists.nbytes + ids.nbytes
-        self._sampler = self._sampler_of(lists)
+    def hold_lists(self, ids: np.ndarray, lists: Topology, sources: np.ndarray | None) -> None:
+        """Draw for the vertices `ids` (int64[k], ascending) from `lists`, in their order, from now on.
+
+        sources: integers, the vertices whose numbers `lists` holds, if it does not hold vertices.
+        """
+        self.lists, self._lists, self._sources = ids, lists, sources
+        self.nbytes += lists.nbytes + ids.nbytes + (0 if sources is None else sources.nbytes)
 
     def about(self, ids: np.ndarray) -> list[np.ndarray]:
         """Return original ids and in-degrees of known vertices `ids` (int64[k]): int64[k] each."""
@@ -127,8 +130,12 @@ class ListCopies:
 
     def draw(self, key: DrawKey, hop: int, ids: np.ndarray) -> Drawn:
         """Draw for vertices `ids` (int64[n]) with copied lists; neighbours are ids in the dataset. Local."""
-        assert self._sampler is not None, "lists are held"
-        return self._sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
+        assert self._lists is not None, "lists are held"
+        with self._sampler.drawing_from(self._lists):
+            drawn = self._sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
+        # The sampler draws from other lists next, and reuses its memory.
+        found = drawn.neighbours if self._sources is None else self._sources[drawn.neighbours]
+        return drawn._replace(neighbours=found.astype(np.int64))
 
 
 def _joined(pairs: _Noted) -> tuple[np.ndarray, np.ndarray]:

@@ -210,8 +210,15 @@ class RemoteLists:
             return received
 
         indices = fetched(self.shard.ids_of(own.indices[edges]).astype(own.indices.dtype))
-        relation = None if own.relation is None else fetched(own.relation[edges])
-        copies.hold_lists(ids, Topology(indptr, indices, original, relation=relation, types=own.types))
+        relation, time = (None if each is None else fetched(each[edges]) for each in (own.relation, own.edge_time))
+        sources = None
+        if own.outside_degree is not None:
+            # Draws read names of sources: each is held once, and lists hold its place.
+            names = fetched(own.original_id[own.indices[edges]])
+            sources, first, indices = np.unique(indices, return_index=True, return_inverse=True)
+            original, indices = names[first], indices.astype(own.indices.dtype)
+        lists = Topology(indptr, indices, original, edge_time=time, relation=relation, types=own.types)
+        copies.hold_lists(ids, lists, sources)
 
     def _copied_part(self, copies: ListCopies, key: DrawKey, hop: int, new: np.ndarray) -> list[OwnerPart]:
         """Return the draws of copied lists as a reply, if any draw; `new` (int64[k]) come after the others. Local."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from leapmpi.dataset.graph_types import GraphTypes
-from leapmpi.dataset.topology import Topology
 from leapmpi.sampling.block import Block
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.hash_frontier import HashFrontier
@@ -58,16 +57,16 @@ class ShardedSampler(Sampler):
         self.when_copied: Callable[[ListCopies], None] | None = None
         """Called on all ranks once remote lists are copied."""
 
-    def copy_lists(self, room: int, sampler_of: Callable[[Topology], HopSampler]) -> None:
+    def copy_lists(self, room: int) -> None:
         """Copy what is requested most from other ranks, in at most `room` bytes, after the first samples.
 
-        Called on all ranks alike.
-
-        sampler_of: builds a sampler like `inner` for other lists. Draws read nothing but their own list.
+        Called on all ranks alike, where `inner` draws from copies and no data of edges are carried.
         """
         own = self.shard.own
-        edge_bytes = own.indices.itemsize + (0 if own.relation is None else own.relation.itemsize)
-        self._lists.copies = ListCopies(room, edge_bytes, sampler_of)
+        edge_bytes = sum(array.itemsize for array in own.list_arrays.values())
+        # Each entry of a list may be of another source, with its id and its name.
+        edge_bytes += 0 if own.outside_degree is None else own.indices.itemsize + 8
+        self._lists.copies = ListCopies(room, edge_bytes, self.inner)
 
     @property
     def copies(self) -> ListCopies | None:

@@ -73,6 +73,8 @@ class _CustomSampler(HopSampler):
 class IndividualSampler(_CustomSampler):
     """Local sampler: every transit draws from its in-neighbours."""
 
+    draws_from_copies = True
+
     def __init__(self, setup: Setup, custom: type[OwnSampler], named: str) -> None:
         super().__init__(setup, custom, named)
         self._draw_rows = _rows_kernel(self._pick)
