@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from leapmpi.errors import ConfigError
+from leapmpi.nn.kernels.distances import Distance, distances
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Weighted
 from leapmpi.nn.scorer import Scorer, take_rows
 
@@ -64,6 +66,9 @@ class DistanceScorer(RelationScorer):
 
     candidates_at_once = 1.0
 
+    kind: Distance
+    """The same distance of all pairs of rows, on the host."""
+
     def __init__(self, width: int, columns: int, relations: int) -> None:
         super().__init__(width, columns, relations)
         self.margin = nn.Parameter(torch.ones(1))
@@ -76,6 +81,8 @@ class DistanceScorer(RelationScorer):
         return self.margin - self.distance(query - rows)
 
     def compare_all(self, query: Tensor, rows: Tensor) -> Tensor:
+        if on_host(rows.device):
+            return self.margin - distances(query, rows, self.kind)
         step = max(1, _NUMBERS // max(1, rows.numel()))
         found = [self.margin - self.distance(each[:, None] - rows) for each in query.split(step)]
         return torch.cat(found) if found else query.new_empty((0, len(rows)))

@@ -8,15 +8,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from leapmpi.nn.kernels.distances import LEAST, LENGTHS
 from leapmpi.nn.relation_scorer import DistanceScorer, check_even, complex_product, conjugate
 from leapmpi.nn.scorer import Scorer, ScorerMember
-
-_LEAST = 1e-12
-"""Added to squares of lengths, whose root has no gradient at 0."""
 
 
 class RotatE(DistanceScorer):
     """A margin minus the sum of the distances of complex numbers; a relation has an angle for each of them."""
+
+    kind = LENGTHS
 
     def query_of_source(self, source: Tensor, vector: Tensor) -> Tensor:
         return complex_product(source, _turns(vector))
@@ -26,7 +26,7 @@ class RotatE(DistanceScorer):
 
     def distance(self, difference: Tensor) -> Tensor:
         real, imaginary = difference.chunk(2, dim=-1)
-        return (real * real + imaginary * imaginary + _LEAST).sqrt().sum(dim=-1)
+        return (real * real + imaginary * imaginary + LEAST).sqrt().sum(dim=-1)
 
 
 def _turns(angle: Tensor) -> Tensor:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from leapmpi.nn.kernels.distances import MAGNITUDES
 from leapmpi.nn.relation_scorer import DistanceScorer
 from leapmpi.nn.scorer import Scorer, ScorerMember
 
 
 class TransE(DistanceScorer):
     """A margin minus |source + relation - destination|."""
+
+    kind = MAGNITUDES
 
     def query_of_source(self, source: Tensor, vector: Tensor) -> Tensor:
         return source + vector
