@@ -140,7 +140,7 @@ def load(
     Raises DataError for a damaged dataset and ConfigError for one that does not fit the ranks, on all ranks alike.
     """
     use_threads(config, world.threads)
-    # This rank's parts, verified before their bytes are trusted.
+    # This rank's parts are verified before their bytes are trusted.
     starts = world.on_all(lambda: part_starts(dataset.parts, world.size)) if starts is None else starts
     offsets, parts = rank_offsets(dataset.offsets, world.size, starts), _parts_of(starts, world.rank)
     sharded = reads_all_lists or is_sharded(config, dataset, world)
@@ -157,9 +157,8 @@ def load(
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_on_all(config, dataset, world).to(device)
     task, reads = task_of(config, dataset), reads_features(config, dataset)
-    drawing = _sampler(config, world, dataset, topology, communicator, offsets)
+    sampler = on_device(_sampler(config, *lists), device, room_for_topology(device, shared))
     held += "" if reads_all_lists else hold_lists(config, *lists)
-    sampler = on_device(drawing, device, room_for_topology(device, shared))
     shard = host if learned or dataset.types else load_shard(host, device, shared)
     label_rows = _labels(opened, own[0], task)
     features = fetcher_class(shard)(communicator, shard, offsets, device, dtype, "features", phases)
