@@ -70,7 +70,13 @@ def attend(action: Callable[[], object]) -> None:
 
     It is a method of an object, with which it ends: what an error cut short is attended to no more.
     """
-    _attended.append(WeakMethod(action, _attended.remove))
+    _attended.append(WeakMethod(action, _forget))
+
+
+def _forget(action: WeakMethod[Callable[[], object]]) -> None:
+    """Forget the method of an object that has ended, unless it was left while it was called."""
+    if action in _attended:
+        _attended.remove(action)
 
 
 def leave(action: Callable[[], object]) -> None:
