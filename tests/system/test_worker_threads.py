@@ -17,13 +17,14 @@ class _Work:
 
     def advance(self) -> None:
         leave(self.advance)
-        self.owners.clear()
+        self.owners.remove(self)
 
 
 def test_work_may_end_while_it_is_attended_to(monkeypatch):
     unraisable, ranges = [], []
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
     owners: list[_Work] = []
+    _Work(owners)
     _Work(owners)
     in_pieces(lambda first, end: ranges.append((first, end)), 0, 300, 100)
     assert not owners
