@@ -92,6 +92,21 @@ class Communicator(ABC):
                 self.byte_counters.add_to_each(kind, array.nbytes)
         return self._broadcast(array, kind, expected)
 
+    def scatter(self, rows: np.ndarray | None, kind: str, *, expected: int, counted: bool = True) -> np.ndarray:
+        """Row r of rank 0's array int64[size, n] on rank r, int64[n]; others pass None. Collective.
+
+        A row of up to `expected` numbers, a bound that all ranks share, takes one message, unless it is very long.
+        Unless `counted` here, bytes are counted by the caller. Raises ValueError for another kind of array.
+        """
+        if self.rank == 0:
+            assert rows is not None, "rank 0 has the rows"
+            mpi_buffers.check(rows, "scattered rows")
+            if rows.ndim != 2 or len(rows) != self.size or rows.dtype != np.int64:
+                raise ValueError(f"scatter: needs int64[{self.size}, n], not {rows.dtype} of shape {rows.shape}")
+            if counted:
+                self.byte_counters.add_to_each(kind, rows[0].nbytes)
+        return self._scattered(rows, expected)
+
     # -- exchanges -------------------------------------------------------------------------------------------------
 
     def exchange(
@@ -213,6 +228,9 @@ class Communicator(ABC):
 
     @abstractmethod
     def _broadcast(self, array: np.ndarray | None, kind: str, expected: int | None) -> np.ndarray: ...
+
+    @abstractmethod
+    def _scattered(self, rows: np.ndarray | None, expected: int) -> np.ndarray: ...
 
     @abstractmethod
     def _started(self, exchanges: Sequence[Exchange]) -> Callable[[], None]: ...

@@ -136,6 +136,30 @@ class MPICommunicator(Communicator, Transport):
         self._broadcast_lengths[channel, kind] = result.size
         return result
 
+    def _scattered(self, rows: np.ndarray | None, expected: int) -> np.ndarray:
+        """Send packets with the length of a row and room for the expected numbers, then the rest."""
+        room = min(max(expected, _LEAST_ROOM // self.size), max(1, _MOST_ROOM // self.size))
+        packets = None
+        if rows is not None:
+            packets = np.zeros((self.size, 1 + room), np.int64)
+            packets[:, 0] = rows.shape[1]
+            packets[:, 1 : 1 + min(rows.shape[1], room)] = rows[:, :room]
+        packet = self._scatter(packets, 1 + room)
+
+        # What did not fit follows.
+        found, rest = [packet[1 : 1 + packet[0]]], max(0, int(packet[0]) - room)
+        for part in mpi_buffers.parts(rest, max(1, mpi_buffers.MESSAGE_LIMIT // (8 * self.size))):
+            of_all = None if rows is None else np.ascontiguousarray(rows[:, room + part.start : room + part.stop])
+            found.append(self._scatter(of_all, part.stop - part.start))
+        return np.concatenate(found)
+
+    def _scatter(self, rows: np.ndarray | None, length: int) -> np.ndarray:
+        """Return this rank's row of `length` numbers of rank 0's `rows` int64[ranks, length]."""
+        row = np.empty(length, np.int64)
+        sent = None if rows is None else mpi_buffers.as_bytes(rows, "scattered rows")
+        self._call(partial(self.comm.Iscatter, sent, mpi_buffers.as_bytes(row, "row"), root=0))
+        return row
+
     def _started(self, exchanges: Sequence[Exchange]) -> Callable[[], None]:
         channel, buffers = self._idle_channel(), self.staging
         receives, sends, arriving = [], [], []

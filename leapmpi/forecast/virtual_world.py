@@ -113,6 +113,9 @@ class CountingCommunicator(Communicator):
     def _broadcast(self, array: np.ndarray | None, kind: str, expected: int | None) -> np.ndarray:
         return _met(_of_the_first, array)
 
+    def _scattered(self, rows: np.ndarray | None, expected: int) -> np.ndarray:
+        return _met(_rows_of_the_first, rows)
+
     def _started(self, exchanges: Sequence[Exchange]) -> Callable[[], None]:
         for send, send_counts, receive, _, kind in exchanges:
             if kind in CARRIED:
@@ -155,6 +158,10 @@ def _all_to_all_ranks(given: Given) -> Given:
 
 def _of_the_first(given: Given) -> Given:
     return [given[0]] * len(given)
+
+
+def _rows_of_the_first(given: Given) -> Given:
+    return list(given[0])
 
 
 def _stacked(given: Given) -> Given:

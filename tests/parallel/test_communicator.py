@@ -231,6 +231,26 @@ def test_broadcasts_of_changing_lengths_arrive_whole(communicator):
         np.testing.assert_array_equal(got, given)
 
 
+@pytest.mark.parametrize("limit", [1 << 10, 1 << 31])
+@pytest.mark.parametrize("length", [0, 1, 40, 1023, 1 << 18])
+def test_scatter_brings_each_rank_its_row_of_the_first(communicator, length, limit, monkeypatch):
+    monkeypatch.setattr(mpi_buffers, "MESSAGE_LIMIT", limit if length < 2000 else 1 << 31)
+    rows = np.arange(communicator.size * length, dtype=np.int64).reshape(communicator.size, length) - 5
+    for expected in (0, length, 2 * length):
+        given = rows if communicator.rank == 0 else None
+        got = communicator.scatter(given, "schedule", expected=expected)
+        np.testing.assert_array_equal(got, rows[communicator.rank])
+        assert counted(communicator) == expected_bytes(
+            communicator, schedule=8 * length * (communicator.size - 1) * (communicator.rank == 0)
+        )
+
+
+@pytest.mark.parametrize("array", [np.zeros((1, 3)), np.zeros((2, 2), np.int64), np.zeros(4, np.int64)])
+def test_scatter_refuses_what_others_would_misread(array):
+    with pytest.raises(ValueError, match="scatter"):
+        MPICommunicator(MPI.COMM_SELF).scatter(array, "schedule", expected=4)
+
+
 @pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2]])
 def test_broadcast_refuses_what_others_would_misread(array):
     with pytest.raises(ValueError, match="broadcast"):
