@@ -22,6 +22,12 @@ from leapmpi.comm.id_codec import IdCodec
 if TYPE_CHECKING:
     from leapmpi.comm.mpi_buffers import Array
 
+FEW = 16
+"""Up to so many ranks, each sends a message to every other one, whatever it holds, and counts take 8 bytes."""
+
+LONG = 0xFFFF
+"""Among more ranks a count takes 2 bytes, and 8 more from this one on."""
+
 Exchange = tuple["Array", np.ndarray, "Array", np.ndarray, str]
 """Arguments of `Communicator.exchange`: sent rows and counts by rank, received rows and counts, and the kind."""
 
@@ -67,11 +73,15 @@ class Communicator(ABC):
     def start_all_reduce_maximum(self, value: int) -> Callable[[], int]:
         """Begin to find the largest `value` (int64) of all ranks. Collective.
 
-        It travels while other messages do. The result waits for it; all ranks must call that too.
+        It travels while other messages do. The result waits for it; all ranks must call that too. As many messages
+        are counted as all ranks need to learn of all: they know twice as many after each.
         """
+        distance = 1
+        while distance < self.size:
+            self.byte_counters.add_to_rank("control", np.int64().nbytes, (self.rank + distance) % self.size)
+            distance *= 2
         if self.size == 1:
             return lambda: value
-        self.byte_counters.add_to_each("control", np.int64().nbytes)
         return self._started_maximum(value)
 
     def broadcast(
@@ -159,7 +169,7 @@ class Communicator(ABC):
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""
-        self.byte_counters.add_to_each("control", counts.nbytes // self.size)
+        self._count_counts(counts)
         return self._exchanged_counts(counts)
 
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:
@@ -167,14 +177,14 @@ class Communicator(ABC):
 
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
         """
-        self.byte_counters.add_to_each("control", counts.itemsize)
+        self._count_counts(counts)
         self.count("ids", counts, ranges.id_bytes)
         return self._exchanged_ids(ids, counts, ranges)
 
     def spread_ids(self, ids: np.ndarray, ranges: IdCodec) -> list[np.ndarray]:
         """Send int64 `ids` to all other ranks; returns what each rank sent, its own included. Collective."""
         others = np.arange(self.size) != self.rank
-        self.byte_counters.add_to_each("control", np.int64().nbytes)
+        self._count_counts(others * len(ids))
         self.byte_counters.add_to_each("ids", len(ids) * ranges.id_bytes)
         found = self._spread_ids(ids, others * len(ids), ranges)
         found[self.rank] = ids
@@ -210,6 +220,15 @@ class Communicator(ABC):
         """Count rows of `width` bytes, `counts` (int64[size]) of them sent to each rank. Local: nothing is sent."""
         payload = (int(counts.sum()) - int(counts[self.rank])) * width
         self.byte_counters.add_to_ranks(kind, payload, counts * width)
+
+    def _count_counts(self, counts: np.ndarray) -> None:
+        """Count `counts` (int64[size] or [size, k]) sent to the ranks. Local."""
+        numbers = counts.size // self.size
+        if self.size <= FEW:
+            self.byte_counters.add_to_each("control", 8 * numbers)
+            return
+        self.byte_counters.add_to_each("control", 2 * numbers)
+        self.count("control", long_rows(counts), 8 * numbers)
 
     # -- what carries them -----------------------------------------------------------------------------------------
 
@@ -252,3 +271,8 @@ class Communicator(ABC):
     @abstractmethod
     def _reduce(self, flat: Array, widths: np.ndarray, kind: str) -> None:
         """Replace `flat`, whose slice r has widths[r] numbers, by its sum over ranks."""
+
+
+def long_rows(counts: np.ndarray) -> np.ndarray:
+    """Return int64[size]: 1 for the ranks whose `counts` (int64[size] or [size, k]) do not fit into 2 bytes, else 0."""
+    return (counts.reshape(len(counts), -1) >= LONG).any(axis=1).astype(np.int64)

@@ -234,7 +234,7 @@ class _Count:
         if not self.forecaster.real:
             # `leapmpi plan` forecasts the same strategies next.
             self.forecaster.keep(job, config, number, sampled)
-        return sampled.seconds, int(traffic.pairs().sum())
+        return sampled.seconds, sum(traffic.bytes_by_kind().values())
 
 
 def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> float:

@@ -372,7 +372,7 @@ def _forecast(minibatch, config: Config, loaded: Loaded) -> dict[str, int]:
     traffic = forecast_traffic(config, loaded.dataset, _whole(loaded), size, *planned)
     sent = {kind: int(traffic.sent[kind][rank].sum()) for kind in KINDS}
     # Whether to stop is decided by the loop, which these cases do not run.
-    sent["control"] -= 8 * (size - 1)
+    sent["control"] -= 8 * (size - 1).bit_length()
     return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
 
 
