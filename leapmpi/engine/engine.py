@@ -28,7 +28,7 @@ from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms import normalising
 from leapmpi.plan.schedule import Schedule
-from leapmpi.sampling.sampler import FRONTIER_GLOBAL
+from leapmpi.sampling.sampler import LOCAL
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Engine:
 
     def _cells_read(self) -> np.ndarray | None:
         """Return int64[ranks, k]: the ranks whose cells of a schedule each rank reads; None if they read all."""
-        if self.ctx.sampler.family == FRONTIER_GLOBAL:
+        # Draws of other samplers may depend on all roots of the batch.
+        if self.ctx.sampler.family != LOCAL:
             return None
         ranks, labelled_from = np.arange(self.ctx.ranks), self.placement.strategy.labels_from
         read = [ranks] if labelled_from % len(ranks) == 0 else [ranks, (ranks + labelled_from) % len(ranks)]

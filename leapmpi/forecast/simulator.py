@@ -100,7 +100,11 @@ class Forecast:
 
     def to_values(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {**vars(self), "pairs": None if self.pairs is None else self.pairs.tolist(), "remote_ratio": self.remote_ratio}
+        return {
+            **vars(self),
+            "pairs": None if self.pairs is None else self.pairs.tolist(),
+            "remote_ratio": self.remote_ratio,
+        }
 
 
 @dataclass(frozen=True, eq=False)

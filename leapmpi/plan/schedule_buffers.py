@@ -93,9 +93,7 @@ def schedule_of(buffer: np.ndarray) -> Schedule:
 def _check(schedule: Schedule) -> None:
     cells = schedule.ranks * schedule.time_steps
     if len(schedule.model) != cells or len(schedule.cell_indptr) != cells + 1:
-        raise ValueError(
-            f"a schedule of {schedule.ranks} x {schedule.time_steps} cells has a model and roots for each"
-        )
+        raise ValueError(f"a schedule of {schedule.ranks} x {schedule.time_steps} cells has a model and roots for each")
 
 
 def _rows(schedule: Schedule, read: np.ndarray, named: np.ndarray, local: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -83,7 +83,8 @@ def test_long_ones_go_one_by_one(communicator):
 def test_a_rank_gets_the_cells_that_it_reads_and_no_others(communicator, steps, further, size):
     ranks, steps = communicator.size, 1 if steps == "one" else communicator.size
     offsets = np.arange(ranks + 1) * (3 * size + 9)
-    read = np.stack([(np.arange(ranks) + each) % ranks for each in dict.fromkeys([0, *(f % ranks for f in further)])], 1)
+    shifts = dict.fromkeys([0, *(each % ranks for each in further)])
+    read = np.stack([(np.arange(ranks) + each) % ranks for each in shifts], axis=1)
     found = ScheduleBroadcast(communicator, Reading(read, offsets))
     asked = coming(communicator, range(5), size)
     found.expect(asked)

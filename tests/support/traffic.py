@@ -17,7 +17,7 @@ from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.nn.sharded_parameters import input_projections
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.layer_tables import FrontierSampler
-from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Setup
+from leapmpi.sampling.sampler import LOCAL, Setup
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.strategies.owner import OwnerGraphs
 from leapmpi.system.counter_rng import bounded, fold
@@ -599,7 +599,7 @@ def home_ranks(dataset, size: int) -> np.ndarray:
 def words_of_schedules(schedule, engine) -> int:
     """Words of 8 bytes that rank 0 sends: to each rank what it reads, its own cells and those that it labels."""
     ranks, offset = range(1, schedule.ranks), engine.placement.strategy.labels_from
-    if engine.preparation.reads_whole_schedules or engine.ctx.sampler.family == FRONTIER_GLOBAL:
+    if engine.preparation.reads_whole_schedules or engine.ctx.sampler.family != LOCAL:
         read = [list(range(schedule.ranks)) for _ in ranks]
         return sum(8 + _cell_words(schedule, each, [each]) for each in read)
     read = [list(dict.fromkeys([rank, (rank + offset) % schedule.ranks])) for rank in range(schedule.ranks)]
