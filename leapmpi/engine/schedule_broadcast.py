@@ -92,9 +92,8 @@ class ScheduleBroadcast:
         # Schedules of batches of one size are about equally long.
         room = 1 + len(coming) * (1 + self._longest + self._longest // 8)
         if self._reading is None:
-            received = communicator.broadcast(
-                rows if rows is None else rows[0], "schedule", expected=room, counted=False
-            )
+            whole = None if rows is None else rows[0]
+            received = communicator.broadcast(whole, "schedule", expected=room, counted=False)
         else:
             received = communicator.scatter(rows, "schedule", expected=room, counted=False)
         count = int(received[0])
