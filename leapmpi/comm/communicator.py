@@ -22,6 +22,12 @@ from leapmpi.comm.id_codec import IdCodec
 if TYPE_CHECKING:
     from leapmpi.comm.mpi_buffers import Array
 
+FEW = 16
+"""Up to so many ranks, each sends a message to every other one, whatever it holds, and counts take 8 bytes."""
+
+LONG = 0xFFFF
+"""Among more ranks a count takes 2 bytes, and 8 more from this one on."""
+
 Exchange = tuple["Array", np.ndarray, "Array", np.ndarray, str]
 """Arguments of `Communicator.exchange`: sent rows and counts by rank, received rows and counts, and the kind."""
 
@@ -67,11 +73,15 @@ class Communicator(ABC):
     def start_all_reduce_maximum(self, value: int) -> Callable[[], int]:
         """Begin to find the largest `value` (int64) of all ranks. Collective.
 
-        It travels while other messages do. The result waits for it; all ranks must call that too.
+        It travels while other messages do. The result waits for it; all ranks must call that too. As many messages
+        are counted as all ranks need to learn of all: they know twice as many after each.
         """
+        distance = 1
+        while distance < self.size:
+            self.byte_counters.add_to_rank("control", np.int64().nbytes, (self.rank + distance) % self.size)
+            distance *= 2
         if self.size == 1:
             return lambda: value
-        self.byte_counters.add_to_each("control", np.int64().nbytes)
         return self._started_maximum(value)
 
     def broadcast(
@@ -91,6 +101,21 @@ class Communicator(ABC):
             if counted:
                 self.byte_counters.add_to_each(kind, array.nbytes)
         return self._broadcast(array, kind, expected)
+
+    def scatter(self, rows: np.ndarray | None, kind: str, *, expected: int, counted: bool = True) -> np.ndarray:
+        """Row r of rank 0's array int64[size, n] on rank r, int64[n]; others pass None. Collective.
+
+        A row of up to `expected` numbers, a bound that all ranks share, takes one message, unless it is very long.
+        Unless `counted` here, bytes are counted by the caller. Raises ValueError for another kind of array.
+        """
+        if self.rank == 0:
+            assert rows is not None, "rank 0 has the rows"
+            mpi_buffers.check(rows, "scattered rows")
+            if rows.ndim != 2 or len(rows) != self.size or rows.dtype != np.int64:
+                raise ValueError(f"scatter: needs int64[{self.size}, n], not {rows.dtype} of shape {rows.shape}")
+            if counted:
+                self.byte_counters.add_to_each(kind, rows[0].nbytes)
+        return self._scattered(rows, expected)
 
     # -- exchanges -------------------------------------------------------------------------------------------------
 
@@ -145,7 +170,7 @@ class Communicator(ABC):
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""
-        self.byte_counters.add_to_each("control", counts.nbytes // self.size)
+        self._count_counts(counts)
         return self._exchanged_counts(counts)
 
     def exchange_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:
@@ -153,14 +178,14 @@ class Communicator(ABC):
 
         Ids travel as offsets in `ranges`, which all ranks give alike and which hold the ids.
         """
-        self.byte_counters.add_to_each("control", counts.itemsize)
+        self._count_counts(counts)
         self.count("ids", counts, ranges.id_bytes)
         return self._exchanged_ids(ids, counts, ranges)
 
     def spread_ids(self, ids: np.ndarray, ranges: IdCodec) -> list[np.ndarray]:
         """Send int64 `ids` to all other ranks; returns what each rank sent, its own included. Collective."""
         others = np.arange(self.size) != self.rank
-        self.byte_counters.add_to_each("control", np.int64().nbytes)
+        self._count_counts(others * len(ids))
         self.byte_counters.add_to_each("ids", len(ids) * ranges.id_bytes)
         found = self._spread_ids(ids, others * len(ids), ranges)
         found[self.rank] = ids
@@ -198,6 +223,15 @@ class Communicator(ABC):
         payload = (int(counts.sum()) - int(counts[self.rank])) * width
         self.byte_counters.add_to_ranks(kind, payload, counts * width)
 
+    def _count_counts(self, counts: np.ndarray) -> None:
+        """Count `counts` (int64[size] or [size, k]) sent to the ranks. Local."""
+        numbers = counts.size // self.size
+        if self.size <= FEW:
+            self.byte_counters.add_to_each("control", 8 * numbers)
+            return
+        self.byte_counters.add_to_each("control", 2 * numbers)
+        self.count("control", long_rows(counts), 8 * numbers)
+
     # -- what carries them -----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -215,6 +249,9 @@ class Communicator(ABC):
 
     @abstractmethod
     def _broadcast(self, array: np.ndarray | None, kind: str, expected: int | None) -> np.ndarray: ...
+
+    @abstractmethod
+    def _scattered(self, rows: np.ndarray | None, expected: int) -> np.ndarray: ...
 
     @abstractmethod
     def _started(self, exchanges: Sequence[Exchange]) -> Callable[[], None]: ...
@@ -236,3 +273,8 @@ class Communicator(ABC):
     @abstractmethod
     def _reduce(self, flat: Array, widths: np.ndarray, kind: str) -> None:
         """Replace `flat`, whose slice r has widths[r] numbers, by its sum over ranks."""
+
+
+def long_rows(counts: np.ndarray) -> np.ndarray:
+    """Return int64[size]: 1 for the ranks whose `counts` (int64[size] or [size, k]) do not fit into 2 bytes, else 0."""
+    return (counts.reshape(len(counts), -1) >= LONG).any(axis=1).astype(np.int64)

@@ -16,7 +16,7 @@ import numpy as np
 from leapmpi.comm import mpi_buffers
 from leapmpi.comm.byte_counters import ByteCounters, Counters, PartCounters
 from leapmpi.comm.collectives import all_gather_rows, all_gather_values
-from leapmpi.comm.communicator import CommunicationError, Communicator, Exchange
+from leapmpi.comm.communicator import FEW, LONG, CommunicationError, Communicator, Exchange, long_rows
 from leapmpi.comm.flow_control import Message, MessageQueue
 from leapmpi.comm.id_codec import IdCodec
 from leapmpi.comm.packets import Packets
@@ -35,9 +35,6 @@ _LANES = 8
 
 _LEAST_ROOM, _MOST_ROOM = 1 << 10, 1 << 17
 """Numbers (int64) for which the first message of a broadcast has room."""
-
-_FEW = 16
-"""Up to so many ranks, each sends a message to every other one, whatever it holds."""
 
 
 def of_job(communicator: Communicator) -> MPICommunicator:
@@ -136,6 +133,30 @@ class MPICommunicator(Communicator, Transport):
         self._broadcast_lengths[channel, kind] = result.size
         return result
 
+    def _scattered(self, rows: np.ndarray | None, expected: int) -> np.ndarray:
+        """Send packets with the length of a row and room for the expected numbers, then the rest."""
+        room = min(max(expected, _LEAST_ROOM // self.size), max(1, _MOST_ROOM // self.size))
+        packets = None
+        if rows is not None:
+            packets = np.zeros((self.size, 1 + room), np.int64)
+            packets[:, 0] = rows.shape[1]
+            packets[:, 1 : 1 + min(rows.shape[1], room)] = rows[:, :room]
+        packet = self._scatter(packets, 1 + room)
+
+        # What did not fit follows.
+        found, rest = [packet[1 : 1 + packet[0]]], max(0, int(packet[0]) - room)
+        for part in mpi_buffers.parts(rest, max(1, mpi_buffers.MESSAGE_LIMIT // (8 * self.size))):
+            of_all = None if rows is None else np.ascontiguousarray(rows[:, room + part.start : room + part.stop])
+            found.append(self._scatter(of_all, part.stop - part.start))
+        return np.concatenate(found)
+
+    def _scatter(self, rows: np.ndarray | None, length: int) -> np.ndarray:
+        """Return this rank's row of `length` numbers of rank 0's `rows` int64[ranks, length]."""
+        row = np.empty(length, np.int64)
+        sent = None if rows is None else mpi_buffers.as_bytes(rows, "scattered rows")
+        self._call(partial(self.comm.Iscatter, sent, mpi_buffers.as_bytes(row, "row"), root=0))
+        return row
+
     def _started(self, exchanges: Sequence[Exchange]) -> Callable[[], None]:
         channel, buffers = self._idle_channel(), self.staging
         receives, sends, arriving = [], [], []
@@ -217,6 +238,20 @@ class MPICommunicator(Communicator, Transport):
         self._start(*lanes)()
 
     def _exchanged_counts(self, counts: np.ndarray) -> np.ndarray:
+        if self.size <= FEW:
+            return self._transposed(counts)
+
+        # Among many ranks, few counts are large. A rank that sees the mark of one knows that 8 bytes of each follow.
+        theirs = self._transposed(np.minimum(counts, LONG).astype(np.uint16)).astype(np.int64)
+        sent, received = long_rows(counts), long_rows(theirs)
+        if sent.any() or received.any():
+            arrived = np.ascontiguousarray(theirs[received > 0])
+            self._started([(np.ascontiguousarray(counts[sent > 0]), sent, arrived, received, "counts")])()
+            theirs[received > 0] = arrived
+        return theirs
+
+    def _transposed(self, counts: np.ndarray) -> np.ndarray:
+        """Send row r of `counts` (numbers[size] or [size, k]) to rank r; return what the ranks sent."""
         theirs = np.empty_like(counts)
         mine, others = mpi_buffers.as_bytes(counts, "counts"), mpi_buffers.as_bytes(theirs, "counts")
         self._call(partial(self.comm.Ialltoall, mine, others))
@@ -224,7 +259,7 @@ class MPICommunicator(Communicator, Transport):
 
     def _exchanged_ids(self, ids: np.ndarray, counts: np.ndarray, ranges: IdCodec) -> tuple[np.ndarray, np.ndarray]:
         encoded = ranges.encode(ids, counts)
-        if self.size > _FEW:
+        if self.size > FEW:
             # Counts first, so that all know how much arrives, and nobody is sent nothing.
             theirs = self._exchanged_counts(counts)
             received = ranges.empty(int(theirs.sum()))

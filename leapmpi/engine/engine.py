@@ -28,6 +28,7 @@ from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms import normalising
 from leapmpi.plan.schedule import Schedule
+from leapmpi.sampling.sampler import LOCAL
 from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
 
 if TYPE_CHECKING:
@@ -73,8 +74,18 @@ class Engine:
             self.roots = VertexRoots(ctx, self.placement, self.tuning_log)
         # Preparations read placement, mode and roots of the engine, so these come first.
         self.preparation = (preparation or preparation_of(config.name))(self)
+        self.roots.read_by(None if self.preparation.reads_whole_schedules else self._cells_read())
         self._step = step or self._train_micro_batches
         batch_rows.check_time_steps(ctx.model, self.placement.time_steps, trains_labelled(self.placement))
+
+    def _cells_read(self) -> np.ndarray | None:
+        """Return int64[ranks, k]: the ranks whose cells of a schedule each rank reads; None if they read all."""
+        # Draws of other samplers may depend on all roots of the batch.
+        if self.ctx.sampler.family != LOCAL:
+            return None
+        ranks, labelled_from = np.arange(self.ctx.ranks), self.placement.strategy.labels_from
+        read = [ranks] if labelled_from % len(ranks) == 0 else [ranks, (ranks + labelled_from) % len(ranks)]
+        return np.stack(read, axis=1)
 
     # -- one iteration ---------------------------------------------------------------------------------------------
 
@@ -223,6 +234,9 @@ class Preparation:
 
     reads_rows = True
     """Whether this rank holds feature rows and reads those of its mini-batches."""
+
+    reads_whole_schedules = False
+    """Whether this rank reads cells of other ranks than its own and the one whose roots it labels."""
 
     planning_seconds = 0.0
     """Seconds spent on what is planned once for all iterations."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from leapmpi.engine.batch_rows import check_time_steps
 from leapmpi.engine.placement import Placement, plans_ahead, trains_labelled
-from leapmpi.engine.schedule_broadcast import Coming, ScheduleBroadcast
+from leapmpi.engine.schedule_broadcast import Coming, Reading, ScheduleBroadcast
 from leapmpi.engine.tuning_log import TuningLog
 from leapmpi.exchange.context import RankContext
 from leapmpi.exchange.minibatch import MiniBatch
@@ -40,6 +40,10 @@ class RootSource(ABC):
 
     def __init__(self, ctx: RankContext, placement: Placement, tuning_log: TuningLog) -> None:
         self.ctx, self.placement, self.tuning_log = ctx, placement, tuning_log
+
+    def read_by(self, read: np.ndarray | None) -> None:
+        """Let plans have for each rank the cells of the ranks `read`, int64[ranks, k], or of all of them. Local."""
+        return
 
     @abstractmethod
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Plan:
@@ -89,11 +93,15 @@ class RootSource(ABC):
 
 
 class VertexRoots(RootSource):
-    """Training vertices as roots. Rank 0 schedules each batch and broadcasts the schedule."""
+    """Training vertices as roots. Rank 0 schedules each batch and sends each rank what it reads of the schedule."""
 
     def __init__(self, ctx: RankContext, placement: Placement, tuning_log: TuningLog) -> None:
         super().__init__(ctx, placement, tuning_log)
         self._schedules = ScheduleBroadcast(ctx.communicator)
+
+    def read_by(self, read: np.ndarray | None) -> None:
+        reading = None if read is None else Reading(read, self.ctx.rank_offsets)
+        self._schedules = ScheduleBroadcast(self.ctx.communicator, reading)
 
     def plan(self, batch: np.ndarray | None, epoch: int, iteration: int) -> Schedule:
         with self.ctx.phases("plan"):
@@ -106,12 +114,14 @@ class VertexRoots(RootSource):
         ahead = plans_ahead(self.placement) and not self.tuning_log.replays
         self._schedules.expect(coming if ahead else ())
 
-    def share(self, batch: np.ndarray | None, key: DrawKey, time_steps: int) -> np.ndarray:
-        schedule = None if batch is None else self.placement.schedule(batch, key.epoch, key.iteration, time_steps)
-        return self.ctx.communicator.broadcast(None if schedule is None else schedule.to_buffer(), "schedule")
+    def share(self, batch: np.ndarray | None, key: DrawKey, time_steps: int) -> Schedule:
+        def make(batch: np.ndarray, epoch: int, iteration: int) -> Schedule:
+            return self.placement.schedule(batch, epoch, iteration, time_steps)
 
-    def plan_shared(self, shared: np.ndarray, key: DrawKey) -> Schedule:
-        return Schedule.from_buffer(shared)
+        return self._schedules.alone(batch, key.epoch, key.iteration, make)
+
+    def plan_shared(self, shared: Schedule, key: DrawKey) -> Schedule:
+        return shared
 
     def draw(self, plan: Plan, key: DrawKey, sample: Sample) -> MiniBatch:
         return sample(of_kind(plan, Schedule), key)

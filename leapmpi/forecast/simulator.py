@@ -72,8 +72,8 @@ class Forecast:
     """Iterations of an epoch."""
     sent: dict[str, float]
     """Bytes by kind."""
-    pairs: np.ndarray
-    """float64[ranks, ranks]: bytes from rank to rank."""
+    pairs: np.ndarray | None
+    """float64[ranks, ranks]: bytes from rank to rank; None for more than 512 ranks."""
     rows: dict[str, float]
     """Input rows by place."""
     micrograph_locality: float
@@ -97,7 +97,11 @@ class Forecast:
 
     def to_values(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {**vars(self), "pairs": self.pairs.tolist(), "remote_ratio": self.remote_ratio}
+        return {
+            **vars(self),
+            "pairs": None if self.pairs is None else self.pairs.tolist(),
+            "remote_ratio": self.remote_ratio,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +176,7 @@ class Forecaster:
             remote=first.mode_name,
             iterations=len(batches),
             sent=sent,
-            pairs=np.mean([one.traffic.pairs() for one in found], axis=0),
+            pairs=_mean_pairs(found),
             rows=rows,
             micrograph_locality=locality(job.sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
@@ -350,8 +354,8 @@ def _counts(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) 
     schedule = minibatches[0].planned
 
     # Bytes that depend on current weights cannot be prefetched; of both kinds the busiest rank decides.
-    within = np.sum([traffic.sent[kind] for kind in (*_WITHIN, *(() if engine.fetches_ahead else _OF_ROWS))], axis=0)
-    busiest = [max(each.sum(axis=0).max(), each.sum(axis=1).max()) for each in (traffic.pairs() - within, within)]
+    within = {*_WITHIN, *(() if engine.fetches_ahead else _OF_ROWS)}
+    busiest = [traffic.busiest(each) for each in (set(traffic.sent) - within, within)]
     hops = schedule.time_steps - 1 if traffic.sent["parameters"].any() else 0
 
     # Collectives: the exchanges of the first layer; and the schedule, the requests with their counts, two halves of the
@@ -376,6 +380,12 @@ def _mean(sampled: Sequence[Sampled], of: Callable[[Traffic], dict[str, int]]) -
     """Return the means of the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+
+
+def _mean_pairs(sampled: Sequence[Sampled]) -> np.ndarray | None:
+    """Return the mean bytes between ranks, float64[ranks, ranks], where they are kept."""
+    pairs = [each.traffic.pairs for each in sampled]
+    return np.mean([each for each in pairs if each is not None], axis=0) if pairs[0] is not None else None
 
 
 def _counted(job: VirtualJob, batch: Batches) -> Rates:

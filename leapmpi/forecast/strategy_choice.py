@@ -28,6 +28,7 @@ from leapmpi.nn.task import task_of
 from leapmpi.plan.chosen_strategy import Choice, EpochCost
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.schedule import Schedule
+from leapmpi.plan.schedule_buffers import whole_buffer
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, Sampler
@@ -215,7 +216,7 @@ class _Count:
         job.world.take()
         schedule = job.plan(self.batches[number], job.key(number))
         assert isinstance(schedule, Schedule), "roots are vertices"
-        of_plan, key = job.world.take(), (type(job.engines[0].preparation), number, schedule.to_buffer().tobytes())
+        of_plan, key = job.world.take(), (type(job.engines[0].preparation), number, whole_buffer(schedule).tobytes())
         if key not in self._drawn:
             found = job.draw_planned(schedule, job.key(number))
             self._drawn[key] = found, job.world.take()
@@ -233,7 +234,7 @@ class _Count:
         if not self.forecaster.real:
             # `leapmpi plan` forecasts the same strategies next.
             self.forecaster.keep(job, config, number, sampled)
-        return sampled.seconds, int(traffic.pairs().sum())
+        return sampled.seconds, sum(traffic.bytes_by_kind().values())
 
 
 def edges_of(sampler: Sampler, batch: np.ndarray, key: DrawKey, ranks: int) -> float:

@@ -69,17 +69,15 @@ class RankCounters(ByteCounters):
         self._world, self._rank = world, rank
 
     def add_to_rank(self, kind: str, count: int, rank: int) -> None:
-        self._world.traffic.sent[kind][self._rank, rank] += count
+        by_rank = np.zeros(self._world.traffic.ranks, np.int64)
+        by_rank[rank] = count
+        self.add_to_ranks(kind, count, by_rank)
 
     def add_to_ranks(self, kind: str, count: int, by_rank: np.ndarray) -> None:
-        sent = self._world.traffic.sent[kind][self._rank]
-        sent += by_rank
-        sent[self._rank] = 0
+        self._world.traffic.add_sent(kind, self._rank, by_rank)
 
     def add_to_each(self, kind: str, each: int) -> None:
-        sent = self._world.traffic.sent[kind][self._rank]
-        sent += each
-        sent[self._rank] = 0
+        self.add_to_ranks(kind, each, np.full(self._world.traffic.ranks, each, np.int64))
 
     def add_rows(self, place: str, count: int) -> None:
         self._world.traffic.rows[place][self._rank] += count
@@ -112,6 +110,9 @@ class CountingCommunicator(Communicator):
 
     def _broadcast(self, array: np.ndarray | None, kind: str, expected: int | None) -> np.ndarray:
         return _met(_of_the_first, array)
+
+    def _scattered(self, rows: np.ndarray | None, expected: int) -> np.ndarray:
+        return _met(_rows_of_the_first, rows)
 
     def _started(self, exchanges: Sequence[Exchange]) -> Callable[[], None]:
         for send, send_counts, receive, _, kind in exchanges:
@@ -155,6 +156,10 @@ def _all_to_all_ranks(given: Given) -> Given:
 
 def _of_the_first(given: Given) -> Given:
     return [given[0]] * len(given)
+
+
+def _rows_of_the_first(given: Given) -> Given:
+    return list(given[0])
 
 
 def _stacked(given: Given) -> Given:

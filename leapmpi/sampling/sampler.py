@@ -4,8 +4,8 @@ local             draws of a vertex depend only on its key
 iteration-global  a table or a subgraph is drawn per iteration, the same on every rank; vertices draw from it
 frontier-global   draws of a hop depend on the frontier of the whole batch: all its destinations on all ranks
 
-In all three, every rank computes the same draws without communication if the topology is on every node: the schedule
-holds the whole batch. Most samplers also support a sharded topology (sharded/). `sample` returns the part of the sample
+In all three, every rank computes the same draws without communication if the topology is on every node. Ranks get all
+roots of the batch, but for local samplers, whose draws may not read other roots. Most samplers also support a sharded topology (sharded/). `sample` returns the part of the sample
 reached by some of the batch's roots.
 """
 

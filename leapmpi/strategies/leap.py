@@ -59,7 +59,7 @@ class Leap(Placement):
         size = parameters.gradients.nbytes
         with self.ctx.phases("migrate"):
             kinds = (("parameters", size), ("gradients", size))
-            self.ctx.communicator.ring_hop(parameters.state, kinds, _distance(minibatch.planned, step))
+            self.ctx.communicator.ring_hop(parameters.state, kinds, _distance(minibatch.planned, self.ctx.rank, step))
 
 
 def choose_time_steps(config: StrategyConfig, ranks: int) -> int:
@@ -81,9 +81,9 @@ def why_whole_topology(config: StrategyConfig) -> str:
     return "--merge balanced counts the lists of all vertices; take another" if config.merge == "balanced" else ""
 
 
-def _distance(schedule: Schedule, step: int) -> int:
-    """Return how many ranks back every model goes after `step`."""
-    return schedule.model_of(0, step + 1) - schedule.model_of(0, step)
+def _distance(schedule: Schedule, rank: int, step: int) -> int:
+    """Return how many ranks back every model goes after `step`, in the ring, as that of `rank` does."""
+    return schedule.model_of(rank, step + 1) - schedule.model_of(rank, step)
 
 
 MEMBER = Strategy(

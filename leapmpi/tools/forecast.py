@@ -229,8 +229,8 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     """Compare a forecast of the run in `folder` with the counts of its epochs: per epoch, over all ranks.
 
     The run's settings are used; `config` names the dataset. Returns {"rows", "bytes"} with figures by place and kind.
-    "pairs" (bytes of an epoch between ranks), "micrograph_locality", "imbalance" and "memory" (bytes by rank) are
-    predictions only.
+    "pairs" (bytes of an epoch between ranks, up to 512 of them), "micrograph_locality", "imbalance" and "memory" (bytes
+    by rank) are predictions only.
 
     Raises RunFolderError if the run has no complete epoch, DataError if the dataset is another.
     """
@@ -272,7 +272,7 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
         "ranks": found.ranks,
         "rows": _compared(found.epoch_rows, same, "rows"),
         "bytes": _compared(found.epoch_sent, same, "bytes"),
-        "pairs": (found.pairs * found.iterations).tolist(),
+        "pairs": None if found.pairs is None else (found.pairs * found.iterations).tolist(),
         "micrograph_locality": found.micrograph_locality,
         "imbalance": found.imbalance,
         "memory": found.memory,

@@ -15,6 +15,11 @@ def world():
     return VirtualWorld(3)
 
 
+def by_kind(traffic, kind):
+    """Bytes of `kind` by sender, and by receiver."""
+    return traffic.sent[kind].tolist(), traffic.received[kind].tolist()
+
+
 def test_ids_reach_the_ranks_that_they_are_sent_to(world):
     sent = [
         (np.array([5, 6, 7]), np.array([0, 1, 2])),
@@ -29,15 +34,16 @@ def test_ids_reach_the_ranks_that_they_are_sent_to(world):
 
     assert world.run(exchange) == [([8], [0, 1, 0]), ([5], [1, 0, 0]), ([6, 7], [2, 0, 0])]
     traffic = world.take()
-    assert traffic.sent["ids"].tolist() == [[0, 4, 8], [4, 0, 0], [0, 0, 0]]
-    assert traffic.sent["control"].tolist() == [[0, 8, 8], [8, 0, 8], [8, 8, 0]]
+    assert by_kind(traffic, "ids") == ([12, 4, 0], [4, 4, 8])
+    assert by_kind(traffic, "control") == ([16] * 3, [16] * 3)
+    assert traffic.pairs.tolist() == [[0, 12, 16], [12, 0, 8], [8, 8, 0]]
     assert world.take().bytes_by_kind()["ids"] == 0
 
 
 def test_ids_for_all_ranks_reach_them(world):
     found = world.run(lambda rank: world.communicators[rank].spread_ids(np.arange(rank), CODEC))
     assert [[each.tolist() for each in of_rank] for of_rank in found] == [[[], [0], [0, 1]]] * 3
-    assert world.take().sent["ids"].tolist() == [[0, 0, 0], [4, 0, 4], [8, 8, 0]]
+    assert by_kind(world.take(), "ids") == ([0, 8, 16], [12, 8, 4])
 
 
 def test_rows_are_counted_and_words_are_delivered(world):
@@ -52,8 +58,9 @@ def test_rows_are_counted_and_words_are_delivered(world):
 
     assert world.run(exchange) == [([2, 2], False), ([0, 0], False), ([1, 1], False)]
     traffic = world.take()
-    assert traffic.sent["topology"].tolist() == [[0, 8, 0], [0, 0, 8], [8, 0, 0]]
-    assert traffic.sent["features"].tolist() == [[0, 40, 0], [0, 0, 40], [40, 0, 0]]
+    assert by_kind(traffic, "topology") == ([8] * 3, [8] * 3)
+    assert by_kind(traffic, "features") == ([40] * 3, [40] * 3)
+    assert traffic.pairs.tolist() == [[0, 48, 0], [0, 0, 48], [48, 0, 0]]
 
 
 def test_a_reduction_a_hop_a_broadcast_and_a_vote(world):
@@ -66,12 +73,12 @@ def test_a_reduction_a_hop_a_broadcast_and_a_vote(world):
         return communicator.broadcast(np.array([3, 4]) if rank == 0 else None, "schedule").tolist()
 
     assert world.run(work) == [[3, 4]] * 3
-    sent = world.take().sent
+    traffic = world.take()
     # Slices of 2, 2 and 3 numbers: each is sent to its adder by two ranks, and its sum to two ranks.
-    assert sent["gradients"].tolist() == [[0, 16, 20], [16, 0, 20], [20, 20, 0]]
-    assert sent["parameters"].tolist() == [[0, 5, 0], [0, 0, 5], [5, 0, 0]]
-    assert sent["schedule"].tolist() == [[0, 16, 16], [0, 0, 0], [0, 0, 0]]
-    assert sent["control"].tolist() == [[0, 8, 8], [8, 0, 8], [8, 8, 0]]
+    assert by_kind(traffic, "gradients") == ([36, 36, 40], [36, 36, 40])
+    assert by_kind(traffic, "parameters") == ([5] * 3, [5] * 3)
+    assert by_kind(traffic, "schedule") == ([32, 0, 0], [0, 16, 16])
+    assert by_kind(traffic, "control") == ([16] * 3, [16] * 3)
 
 
 def test_gathered_values_and_counts(world):

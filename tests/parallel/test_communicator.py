@@ -194,7 +194,7 @@ def test_a_rank_that_sends_late_keeps_no_other_from_sending(communicator):
 @pytest.mark.parametrize("few", [0, 16], ids=["many ranks", "few ranks"])
 @pytest.mark.parametrize("span", [1 << 20, 1 << 32, (1 << 32) + 1])
 def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span, few, monkeypatch):
-    monkeypatch.setattr("leapmpi.comm.mpi_communicator._FEW", few)
+    among(few, monkeypatch)
     bounds = np.arange(communicator.size + 1, dtype=np.int64) * span
     width = 4 if span <= 1 << 32 else 8
 
@@ -210,7 +210,37 @@ def test_exchange_ids_brings_each_rank_the_ids_meant_for_it(communicator, span, 
     assert theirs.tolist() == [len(part) for part in expected]
     np.testing.assert_array_equal(received, np.concatenate(expected))
     sent = int(counts.sum() - counts[communicator.rank])
-    assert counted(communicator) == expected_bytes(communicator, ids=width * sent, control=8 * (communicator.size - 1))
+    control = (8 if few else 2) * (communicator.size - 1)
+    assert counted(communicator) == expected_bytes(communicator, ids=width * sent, control=control)
+
+
+def among(few, monkeypatch):
+    """Exchanges as among more than `few` ranks."""
+    for module in ("communicator", "mpi_communicator"):
+        monkeypatch.setattr(f"leapmpi.comm.{module}.FEW", few)
+
+
+@pytest.mark.parametrize("few", [0, 16], ids=["many ranks", "few ranks"])
+@pytest.mark.parametrize("columns", [None, 1, 3])
+@pytest.mark.parametrize("largest", [3, 0xFFFE, 0xFFFF, 1 << 40])
+def test_counts_of_any_size_reach_their_ranks(communicator, columns, largest, few, monkeypatch):
+    among(few, monkeypatch)
+    rank, size = communicator.rank, communicator.size
+
+    def of(origin, to):
+        counts = np.arange(columns or 1) + 100 * origin + to
+        # One pair of ranks has a large count, and so has the first rank for itself.
+        if (origin, to) in ((0, 0), (0, size - 1)):
+            counts[-1] = largest
+        return counts[0] if columns is None else counts
+
+    counts = np.array([of(rank, to) for to in range(size)])
+    theirs = communicator.exchange_counts(counts)
+    assert theirs.dtype == np.int64
+    assert theirs.tolist() == [of(origin, rank).tolist() for origin in range(size)]
+    control = (8 if few else 2) * (columns or 1) * (size - 1)
+    long = not few and size > 1 and rank == 0 and largest >= 0xFFFF
+    assert counted(communicator) == expected_bytes(communicator, control=control + 8 * (columns or 1) * long)
 
 
 @pytest.mark.parametrize("length", [0, 1, 1022, 1023, 1024, 1025, 10**6])
@@ -229,6 +259,26 @@ def test_broadcasts_of_changing_lengths_arrive_whole(communicator):
         given = np.arange(length, dtype=np.int64) - length
         got = communicator.broadcast(given if communicator.rank == 0 else None, "schedule")
         np.testing.assert_array_equal(got, given)
+
+
+@pytest.mark.parametrize("limit", [1 << 10, 1 << 31])
+@pytest.mark.parametrize("length", [0, 1, 40, 1023, 1 << 18])
+def test_scatter_brings_each_rank_its_row_of_the_first(communicator, length, limit, monkeypatch):
+    monkeypatch.setattr(mpi_buffers, "MESSAGE_LIMIT", limit if length < 2000 else 1 << 31)
+    rows = np.arange(communicator.size * length, dtype=np.int64).reshape(communicator.size, length) - 5
+    for expected in (0, length, 2 * length):
+        given = rows if communicator.rank == 0 else None
+        got = communicator.scatter(given, "schedule", expected=expected)
+        np.testing.assert_array_equal(got, rows[communicator.rank])
+        assert counted(communicator) == expected_bytes(
+            communicator, schedule=8 * length * (communicator.size - 1) * (communicator.rank == 0)
+        )
+
+
+@pytest.mark.parametrize("array", [np.zeros((1, 3)), np.zeros((2, 2), np.int64), np.zeros(4, np.int64)])
+def test_scatter_refuses_what_others_would_misread(array):
+    with pytest.raises(ValueError, match="scatter"):
+        MPICommunicator(MPI.COMM_SELF).scatter(array, "schedule", expected=4)
 
 
 @pytest.mark.parametrize("array", [np.zeros(3), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2]])

@@ -87,7 +87,7 @@ def trained(config, world):
         loss = engine.forward_backward(minibatch)
         sent, _ = communicator.byte_counters.take()
         # What plan says of this iteration.
-        planned = minibatch.schedule, minibatch.key
+        planned = communicator.comm.bcast(minibatch.schedule), minibatch.key
         traffic = forecast_traffic(config, loaded.dataset, loaded.topology, world.size, *planned)
         for kind in ("features", "row gradients", "activations"):
             assert sent[kind] == traffic.sent[kind][world.rank].sum(), kind

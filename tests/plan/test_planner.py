@@ -11,6 +11,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.planner import plan_leap, plan_pull
 from leapmpi.plan.schedule import Schedule
+from leapmpi.plan.schedule_buffers import part_buffers, schedule_of, whole_buffer, words_of
 
 pytestmark = pytest.mark.compiles
 
@@ -129,38 +130,59 @@ def test_only_a_schedule_of_roots_are_local_is_at_home(problem, ring):
 def test_a_buffer_gives_the_schedule_back(problem, ring):
     batch, offsets = problem
     schedule = plan_leap(batch, offsets, len(offsets) - 1 if ring else 1, epoch=2, iteration=9)
-    buffer = schedule.to_buffer()
+    buffer = whole_buffer(schedule)
     assert buffer.dtype == np.int64
     assert buffer.ndim == 1
-    same = Schedule.from_buffer(buffer)
+    same = schedule_of(buffer)
     for name in ("epoch", "iteration", "ranks", "time_steps"):
         assert getattr(same, name) == getattr(schedule, name)
     for name in ("roots", "cell_indptr", "model"):
         assert getattr(same, name).tolist() == getattr(schedule, name).tolist()
 
 
+@settings(derandomize=True)
+@given(problems(), st.booleans(), st.integers(0, 3), st.booleans())
+def test_a_part_has_the_cells_of_the_ranks_that_are_read(problem, ring, further, leap):
+    batch, offsets = problem
+    ranks = len(offsets) - 1
+    schedule = plan_leap(batch, offsets, ranks if ring else 1) if leap else plan_pull(batch, ranks)
+    read = np.stack([np.arange(ranks), (np.arange(ranks) + further) % ranks], axis=1)[:, : 1 + (further % ranks > 0)]
+    buffers, words = part_buffers(schedule, read, offsets)
+    for rank, (row, length) in enumerate(zip(buffers, words.tolist(), strict=True)):
+        assert words_of(row) == length
+        assert not row[length:].any()
+        part = schedule_of(row[:length])
+        assert (part.batch_size, part.is_local(offsets)) == (len(batch), schedule.is_local(offsets))
+        for each in read[rank].tolist():
+            assert part.rank_roots(each).tolist() == schedule.rank_roots(each).tolist()
+            models = [part.model_of(each, step) for step in range(part.time_steps)]
+            assert models == [schedule.model_of(each, step) for step in range(part.time_steps)]
+        with pytest.raises(ValueError, match="schedule"):
+            schedule_of(np.append(row[:length], 0))
+
+
 @pytest.mark.parametrize(("gap", "width"), [(1, 1), (255, 1), (256, 2), (1 << 16, 4), (1 << 32, 8)], ids=str)
 def test_roots_take_the_bytes_of_the_largest_gap(gap, width):
     roots = np.arange(1000) * gap + 5
     schedule = plan_leap(roots, np.array([0, roots[-1] + 1]), 1)
-    # Eleven words of the header, and one each for the cell, its model and its first root.
-    assert schedule.nbytes == 8 * (11 + 3) + 1000 * width
-    assert Schedule.from_buffer(schedule.to_buffer()).roots.tolist() == roots.tolist()
+    # Eight words of the header, and one each for the cell, its model and its first root.
+    assert whole_buffer(schedule).nbytes == 8 * (8 + 3) + 1000 * width
+    assert schedule_of(whole_buffer(schedule)).roots.tolist() == roots.tolist()
 
 
 def test_damage_anywhere_in_a_buffer_is_refused():
-    buffer = plan_leap(np.array([7, 1, 2, 9, 8]), np.array([0, 5, 10]), 2).to_buffer()
+    buffer = whole_buffer(plan_leap(np.array([7, 1, 2, 9, 8]), np.array([0, 5, 10]), 2))
     for word in range(len(buffer)):
         damaged = buffer.copy()
         damaged[word] ^= 4
         with pytest.raises(ValueError, match="schedule"):
-            Schedule.from_buffer(damaged)
+            schedule_of(damaged)
     for length in (0, 1, len(buffer) - 1):
         with pytest.raises(ValueError, match="schedule"):
-            Schedule.from_buffer(buffer[:length])
+            schedule_of(buffer[:length])
     for foreign in (np.append(buffer, 0), buffer.astype(np.int32), buffer.reshape(1, -1), np.zeros(40, np.int64)):
         with pytest.raises(ValueError, match="schedule"):
-            Schedule.from_buffer(foreign)
+            schedule_of(foreign)
 
 
 @pytest.mark.parametrize(
@@ -177,4 +199,4 @@ def test_damage_anywhere_in_a_buffer_is_refused():
 def test_a_whole_buffer_with_an_impossible_schedule_is_refused(ranks, cell_indptr, model):
     wrong = Schedule(0, 0, ranks, 1, np.arange(2), np.array(cell_indptr), np.array(model))
     with pytest.raises(ValueError, match="schedule"):
-        Schedule.from_buffer(wrong.to_buffer())
+        schedule_of(whole_buffer(wrong))

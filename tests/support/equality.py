@@ -367,11 +367,12 @@ def _counted(ctx) -> dict[str, int]:
 def _forecast(minibatch, config: Config, loaded: Loaded) -> dict[str, int]:
     """What `leapmpi plan` says of this rank, had it drawn the very same neighbours: bytes by kind and rows by place."""
     rank, size = loaded.ctx.communicator.rank, loaded.ctx.communicator.size
-    planned = minibatch.schedule, minibatch.key
+    # Rank 0 alone holds the whole schedule.
+    planned = loaded.ctx.communicator.comm.bcast(minibatch.schedule), minibatch.key
     traffic = forecast_traffic(config, loaded.dataset, _whole(loaded), size, *planned)
     sent = {kind: int(traffic.sent[kind][rank].sum()) for kind in KINDS}
     # Whether to stop is decided by the loop, which these cases do not run.
-    sent["control"] -= 8 * (size - 1)
+    sent["control"] -= 8 * (size - 1).bit_length()
     return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
 
 

@@ -17,7 +17,7 @@ from leapmpi.full_batch.full_batch_graphs import FullBatchGraphs
 from leapmpi.nn.sharded_parameters import input_projections
 from leapmpi.plan.traffic_model import Traffic
 from leapmpi.sampling.layer_tables import FrontierSampler
-from leapmpi.sampling.sampler import Setup
+from leapmpi.sampling.sampler import LOCAL, Setup
 from leapmpi.sampling.samplers.random_walk import RandomWalk
 from leapmpi.strategies.owner import OwnerGraphs
 from leapmpi.system.counter_rng import bounded, fold
@@ -52,7 +52,7 @@ def expected_traffic(minibatch, loaded, engine) -> dict[str, int]:
         # Features that nobody lacks are not asked for.
         counts["control"] -= _header(communicator)
     if communicator.rank == 0 and not kept:
-        counts["schedule"] = 8 * (communicator.size - 1) * words_of_schedule(minibatch.schedule)
+        counts["schedule"] = 8 * words_of_schedules(minibatch.schedule, engine)
     if communicator.size > 1:
         numbers, width = shared_numbers(loaded, engine), ctx.parameters.gradients.element_size()
         bounds = [numbers * each // communicator.size for each in range(communicator.size + 1)]
@@ -72,8 +72,8 @@ def forecast_traffic(config, dataset, topology, ranks: int, planned, key, prepar
         prepare(engine)
     job.world.take()
     # Another plan of these roots could be a few bytes longer or shorter.
-    shared, communicators = planned.to_buffer(), job.world.communicators
-    job.world.run(lambda rank: communicators[rank].broadcast(shared if rank == 0 else None, "schedule"))
+    spread = [each.roots._schedules for each in job.engines]
+    job.world.run(lambda rank: spread[rank].alone(planned.roots if rank == 0 else None, 0, 0, lambda *_: planned))
     return job.count(job.draw_planned(planned, key))
 
 
@@ -596,11 +596,26 @@ def home_ranks(dataset, size: int) -> np.ndarray:
     return np.repeat([part * size // dataset.parts for part in range(dataset.parts)], np.diff(dataset.offsets))
 
 
-def words_of_schedule(schedule) -> int:
-    """Words of 8 bytes: a header, and four lists of numbers, each as wide as its largest needs."""
-    cells = [schedule.cell(r, t).tolist() for r in range(schedule.ranks) for t in range(schedule.time_steps)]
-    models = [schedule.model_of(r, t) for r in range(schedule.ranks) for t in range(schedule.time_steps)]
+def words_of_schedules(schedule, engine) -> int:
+    """Words of 8 bytes that rank 0 sends: to each rank what it reads, its own cells and those that it labels."""
+    ranks, offset = range(1, schedule.ranks), engine.placement.strategy.labels_from
+    if engine.preparation.reads_whole_schedules or engine.ctx.sampler.family != LOCAL:
+        read = [list(range(schedule.ranks)) for _ in ranks]
+        return sum(8 + _cell_words(schedule, each, [each]) for each in read)
+    read = [list(dict.fromkeys([rank, (rank + offset) % schedule.ranks])) for rank in range(schedule.ranks)]
+    return sum(8 + len(read[rank]) + _cell_words(schedule, read[rank], read) for rank in ranks)
+
+
+def _cell_words(schedule, read: list[int], read_by_all: list[list[int]]) -> int:
+    """Words of four lists of numbers about the cells of the ranks `read`, each as wide as the largest of all needs."""
+    lists = [_lists_of(schedule, each) for each in read_by_all]
+    largest = [max(max(each, default=0) for each in column) for column in zip(*lists, strict=True)]
+    widths = [next(width for width in (1, 2, 4, 8) if each < 256**width) for each in largest]
+    return sum(-(-len(each) * width // 8) for each, width in zip(_lists_of(schedule, read), widths, strict=True))
+
+
+def _lists_of(schedule, read: list[int]) -> tuple[list[int], ...]:
+    cells = [schedule.cell(rank, step).tolist() for rank in read for step in range(schedule.time_steps)]
+    models = [schedule.model_of(rank, step) for rank in read for step in range(schedule.time_steps)]
     gaps = [gap for cell in cells for gap in (0, *(b - a for a, b in pairwise(cell)))[: len(cell)]]
-    lists = [len(cell) for cell in cells], models, [cell[0] for cell in cells if cell], gaps
-    widths = [next(width for width in (1, 2, 4, 8) if max(each, default=0) < 256**width) for each in lists]
-    return 11 + sum(-(-len(each) * width // 8) for each, width in zip(lists, widths, strict=True))
+    return [len(cell) for cell in cells], models, [cell[0] for cell in cells if cell], gaps

@@ -61,6 +61,7 @@ class SharePreparation(Preparation):
     """
 
     ships = True
+    reads_whole_schedules = True
 
     def __init__(self, engine: Engine, shipping: Shipping, share_offsets: np.ndarray) -> None:
         super().__init__(engine)
