@@ -277,4 +277,4 @@ class Communicator(ABC):
 
 def long_rows(counts: np.ndarray) -> np.ndarray:
     """Return int64[size]: 1 for the ranks whose `counts` (int64[size] or [size, k]) do not fit into 2 bytes, else 0."""
-    return (counts.reshape(len(counts), -1) >= LONG).any(axis=1).astype(np.int64)
+    return np.any(counts.reshape(len(counts), -1) >= LONG, axis=1).astype(np.int64)

@@ -5,8 +5,8 @@ iteration-global  a table or a subgraph is drawn per iteration, the same on ever
 frontier-global   draws of a hop depend on the frontier of the whole batch: all its destinations on all ranks
 
 In all three, every rank computes the same draws without communication if the topology is on every node. Ranks get all
-roots of the batch, but for local samplers, whose draws may not read other roots. Most samplers also support a sharded topology (sharded/). `sample` returns the part of the sample
-reached by some of the batch's roots.
+roots of the batch, but for local samplers, whose draws may not read other roots. Most samplers also support a sharded
+topology (sharded/). `sample` returns the part of the sample reached by some of the batch's roots.
 """
 
 from __future__ import annotations
