@@ -164,6 +164,14 @@ def test_the_command_prints_a_table_or_json_without_mpi(small_data, capsys):
     capsys.readouterr()
 
 
+def test_bytes_between_ranks_are_left_out_among_many(small_data, capsys, monkeypatch):
+    monkeypatch.setattr("leapmpi.plan.traffic_model.MOST_PAIRED", 1)
+    assert main(["plan", str(small_data), "--ranks", "2", "--strategies", "leap"]) == 0
+    assert "leap" in capsys.readouterr().out
+    assert main(["plan", str(small_data), "--ranks", "2", "--strategies", "leap", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["forecasts"][0]["pairs"] is None
+
+
 def test_seconds_are_one_prediction_by_rates_that_are_named_and_no_clock(small_data, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = config(small_data, **{"train.batch_size": 200})
