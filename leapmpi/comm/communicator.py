@@ -103,7 +103,7 @@ class Communicator(ABC):
         return self._broadcast(array, kind, expected)
 
     def scatter(self, rows: np.ndarray | None, kind: str, *, expected: int, counted: bool = True) -> np.ndarray:
-        """Row r of rank 0's array int64[size, n] on rank r, int64[n]; others pass None. Collective.
+        """Return row r of rank 0's array int64[size, n] on rank r, int64[n]; others pass None. Collective.
 
         A row of up to `expected` numbers, a bound that all ranks share, takes one message, unless it is very long.
         Unless `counted` here, bytes are counted by the caller. Raises ValueError for another kind of array.
