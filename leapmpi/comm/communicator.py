@@ -103,7 +103,7 @@ class Communicator(ABC):
         return self._broadcast(array, kind, expected)
 
     def scatter(self, rows: np.ndarray | None, kind: str, *, expected: int, counted: bool = True) -> np.ndarray:
-        """Row r of rank 0's array int64[size, n] on rank r, int64[n]; others pass None. Collective.
+        """Send row r of rank 0's array int64[size, n] to rank r, which gets int64[n]; others pass None. Collective.
 
         A row of up to `expected` numbers, a bound that all ranks share, takes one message, unless it is very long.
         Unless `counted` here, bytes are counted by the caller. Raises ValueError for another kind of array.
@@ -275,4 +275,4 @@ class Communicator(ABC):
 
 def long_rows(counts: np.ndarray) -> np.ndarray:
     """Return int64[size]: 1 for the ranks whose `counts` (int64[size] or [size, k]) do not fit into 2 bytes, else 0."""
-    return (counts.reshape(len(counts), -1) >= LONG).any(axis=1).astype(np.int64)
+    return (np.max(counts.reshape(len(counts), -1), axis=1) >= LONG).astype(np.int64)

@@ -265,7 +265,7 @@ def _forecast_line(each: dict[str, Any]) -> tuple[str, ...]:
         f"{each['rows']['remote']:,.0f}",
         f"{each['micrograph_locality']:.2f}",
         f"{each['imbalance']:.2f}",
-        f"{max(map(max, each['pairs'])) / 2**20:.2f}",
+        "-" if each["pairs"] is None else f"{max(map(max, each['pairs'])) / 2**20:.2f}",
     )
 
 

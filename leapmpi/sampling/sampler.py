@@ -5,8 +5,8 @@ iteration-global  a table or a subgraph is drawn per iteration, the same on ever
 frontier-global   draws of a hop depend on the frontier of the whole batch: all its destinations on all ranks
 
 In all three, every rank computes the same draws without communication if the topology is on every node. Ranks get all
-roots of the batch, but for local samplers, whose draws may not read other roots. Most samplers also support a sharded topology (sharded/). `sample` returns the part of the sample
-reached by some of the batch's roots.
+roots of the batch, but for local samplers, whose draws may not read other roots. Most samplers also support a sharded
+topology (sharded/). `sample` returns the part of the sample reached by some of the batch's roots.
 """
 
 from __future__ import annotations
@@ -91,8 +91,9 @@ class Sampler(ABC):
         """Return the blocks of the joint computation graph of `roots`, one per fan-out, from the root outward.
 
         roots: int64[n], distinct renumbered ids in any order, possibly none; batch: int64[B], all roots of the
-        iteration over all ranks, in any order; None stands for `roots`. The first destinations are the roots in the
-        given order; new sources follow in order of first appearance.
+        iteration over all ranks, in any order; None stands for `roots`. Local samplers may get fewer roots.
+
+        The first destinations are the roots in the given order; new sources follow in order of first appearance.
 
         Raises ValueError if roots repeat or are outside the graph.
         """
