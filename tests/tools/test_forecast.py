@@ -95,8 +95,9 @@ def test_bytes_between_ranks_are_left_out_where_there_are_many_ranks(small_data,
     found = Forecaster(forecaster.dataset, forecaster.topology).forecast("leap", config(small_data), 2).to_values()
     assert found["pairs"] is None
     assert found == paired | {"pairs": None}
-    empty = dict.fromkeys(("roles", "left_out", "too_large", "auto", "topology", "feature_memory", "memory_split"), ())
-    assert "busiest pair" in forecast_table({**empty, "forecasts": [found]})
+    kinds = "roles", "left_out", "too_large", "auto", "topology", "feature_memory", "memory_split", "rates"
+    empty: dict = dict.fromkeys(kinds, ())
+    assert "R_micro" in forecast_table({**empty, "forecasts": [found]})
 
 
 def test_more_time_steps_take_less_memory_for_hidden_values(small_data, forecaster):
