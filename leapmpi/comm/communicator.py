@@ -103,7 +103,7 @@ class Communicator(ABC):
         return self._broadcast(array, kind, expected)
 
     def scatter(self, rows: np.ndarray | None, kind: str, *, expected: int, counted: bool = True) -> np.ndarray:
-        """Return row r of rank 0's array int64[size, n] on rank r, int64[n]; others pass None. Collective.
+        """Send row r of rank 0's array int64[size, n] to rank r, which gets int64[n]; others pass None. Collective.
 
         A row of up to `expected` numbers, a bound that all ranks share, takes one message, unless it is very long.
         Unless `counted` here, bytes are counted by the caller. Raises ValueError for another kind of array.
@@ -151,7 +151,6 @@ class Communicator(ABC):
                 raise CommunicationError("sent and received rows differ in type or width")
             if send_counts.sum() != send.shape[0] or receive_counts.sum() != receive.shape[0]:
                 raise CommunicationError("counts do not add up to the rows given")
-        # Bytes are counted after the start, so that messages leave first.
         end = self._started(exchanges)
         for send, send_counts, _, _, kind in exchanges:
             self.count(kind, send_counts, math.prod(send.shape[1:]) * send.itemsize)
@@ -213,7 +212,6 @@ class Communicator(ABC):
             return
         bounds = np.arange(self.size + 1, dtype=np.int64) * flat.shape[0] // self.size
         widths = np.diff(bounds)
-        # Two halves cross ranks: slices to the rank that adds them, then the sum of a slice to all.
         self.count(kind, widths, flat.itemsize)
         self.count(kind, np.full(self.size, widths[self.rank]), flat.itemsize)
         self._reduce(flat, widths, kind)
@@ -277,4 +275,4 @@ class Communicator(ABC):
 
 def long_rows(counts: np.ndarray) -> np.ndarray:
     """Return int64[size]: 1 for the ranks whose `counts` (int64[size] or [size, k]) do not fit into 2 bytes, else 0."""
-    return np.any(counts.reshape(len(counts), -1) >= LONG, axis=1).astype(np.int64)
+    return (np.max(counts.reshape(len(counts), -1), axis=1) >= LONG).astype(np.int64)

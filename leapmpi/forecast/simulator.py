@@ -41,7 +41,7 @@ from leapmpi.plan.cost_model import Counts, Rates
 from leapmpi.plan.homes import home_of
 from leapmpi.plan.machine_rates import MachineRates
 from leapmpi.plan.micrograph import locality
-from leapmpi.plan.traffic_model import Traffic
+from leapmpi.plan.traffic_model import Traffic, mean_pairs
 from leapmpi.sampling.construction.build import build_sampler
 from leapmpi.session.chosen_split import with_best_split
 from leapmpi.session.session import facts_of
@@ -97,11 +97,8 @@ class Forecast:
 
     def to_values(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {
-            **vars(self),
-            "pairs": None if self.pairs is None else self.pairs.tolist(),
-            "remote_ratio": self.remote_ratio,
-        }
+        pairs = None if self.pairs is None else self.pairs.tolist()
+        return {**vars(self), "pairs": pairs, "remote_ratio": self.remote_ratio}
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +173,7 @@ class Forecaster:
             remote=first.mode_name,
             iterations=len(batches),
             sent=sent,
-            pairs=_mean_pairs(found),
+            pairs=mean_pairs([one.traffic for one in found]),
             rows=rows,
             micrograph_locality=locality(job.sampler, job.key(0), micrographs, lambda ids: home_of(ids, offsets)),
             imbalance=float(work.max(axis=0).sum() / max(1e-9, work.mean(axis=0).sum())),
@@ -380,12 +377,6 @@ def _mean(sampled: Sequence[Sampled], of: Callable[[Traffic], dict[str, int]]) -
     """Return the means of the figures `of` the traffic of each sampled iteration."""
     found = [of(each.traffic) for each in sampled]
     return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
-
-
-def _mean_pairs(sampled: Sequence[Sampled]) -> np.ndarray | None:
-    """Return the mean bytes between ranks, float64[ranks, ranks], where they are kept."""
-    pairs = [each.traffic.pairs for each in sampled]
-    return np.mean([each for each in pairs if each is not None], axis=0) if pairs[0] is not None else None
 
 
 def _counted(job: VirtualJob, batch: Batches) -> Rates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import numpy as np
@@ -61,3 +61,9 @@ class Traffic:
         kinds = list(kinds)
         both = (sum((of[kind] for kind in kinds), np.zeros(self.ranks, np.int64)) for of in (self.sent, self.received))
         return max(int(each.max()) for each in both)
+
+
+def mean_pairs(traffic: Sequence[Traffic]) -> np.ndarray | None:
+    """Return the mean of `traffic` between ranks, float64[ranks, ranks]; None for more ranks than MOST_PAIRED."""
+    pairs = [each.pairs for each in traffic if each.pairs is not None]
+    return np.mean(pairs, axis=0) if pairs else None

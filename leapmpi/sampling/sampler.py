@@ -91,8 +91,9 @@ class Sampler(ABC):
         """Return the blocks of the joint computation graph of `roots`, one per fan-out, from the root outward.
 
         roots: int64[n], distinct renumbered ids in any order, possibly none; batch: int64[B], all roots of the
-        iteration over all ranks, in any order; None stands for `roots`. The first destinations are the roots in the
-        given order; new sources follow in order of first appearance.
+        iteration over all ranks, in any order; None stands for `roots`. Local samplers may get fewer roots.
+
+        The first destinations are the roots in the given order; new sources follow in order of first appearance.
 
         Raises ValueError if roots repeat or are outside the graph.
         """

@@ -16,6 +16,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.nn.model import build_model
 from leapmpi.plan.machine_rates import MachineRates, keep_rates, machine_key, processor_name
+from leapmpi.runs.text_tables import forecast_table
 from leapmpi.sampling.epoch_order import batches
 from leapmpi.tools.forecast import compare, parse_ranks, plan
 from tests.support.graphs import random_graph
@@ -86,6 +87,17 @@ def test_an_epoch_is_its_whole_batches_and_its_last(small_data, forecaster):
     assert (np.diag(found.pairs) == 0).all()
     assert 0 < found.micrograph_locality <= 1
     assert found.imbalance >= 1
+
+
+def test_bytes_between_ranks_are_left_out_where_there_are_many_ranks(small_data, forecaster, monkeypatch):
+    paired = forecaster.forecast("leap", config(small_data), 2).to_values()
+    monkeypatch.setattr("leapmpi.plan.traffic_model.MOST_PAIRED", 1)
+    found = Forecaster(forecaster.dataset, forecaster.topology).forecast("leap", config(small_data), 2).to_values()
+    assert found["pairs"] is None
+    assert found == paired | {"pairs": None}
+    kinds = "roles", "left_out", "too_large", "auto", "topology", "feature_memory", "memory_split", "rates"
+    empty: dict = dict.fromkeys(kinds, ())
+    assert "R_micro" in forecast_table({**empty, "forecasts": [found]})
 
 
 def test_more_time_steps_take_less_memory_for_hidden_values(small_data, forecaster):

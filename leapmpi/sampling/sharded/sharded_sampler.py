@@ -46,7 +46,7 @@ class ShardedSampler(Sampler):
     ) -> None:
         """Take `inner`, which draws from `shard.own`, and a finder of the original ids of any vertices, int64[k]."""
         self.fanouts, self.threads, self.weighted = inner.fanouts, inner.threads, inner.weighted
-        self.leaves_edges_out = inner.leaves_edges_out
+        self.family, self.leaves_edges_out = inner.family, inner.leaves_edges_out
         self.shard = shard
         self.answers = answers
         self._lists = RemoteLists(inner, shard, communicator, rank_offsets, answers)
