@@ -23,14 +23,17 @@ def read_vertices(path: Path, width: int, names: VertexNames | None, flag: str) 
     """
     found = _of_array(path, width, flag) if path.suffix == ".npy" else _of_text(path, width, names, flag)
     if not len(found):
-        what = counted(width, "vertex")
-        raise DataError(f"{flag} {path}: the file names no vertex; give {what} on each line")
+        raise DataError(f"{flag} {path}: the file names no vertex; give {_on_a_line(width)}")
     return found
+
+
+def _on_a_line(width: int) -> str:
+    return "a vertex on each line" if width == 1 else f"{width} vertices on each line"
 
 
 def _of_text(path: Path, width: int, names: VertexNames | None, flag: str) -> np.ndarray:
     """Read as `read_vertices` does, from a text."""
-    rows = read_fields(path, width, f"{flag} {path}", f"a file with {counted(width, 'vertex')} on each line")
+    rows = read_fields(path, width, f"{flag} {path}", f"a file with {_on_a_line(width)}")
     if rows and rows[0][1][0].lower() in _HEADERS and (names is None or names.ids_of(rows[0][1][:1])[0] < 0):
         del rows[0]
     for number, fields in rows:

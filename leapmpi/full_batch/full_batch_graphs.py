@@ -167,7 +167,8 @@ class FullBatchGraphs(Preparation):
         minibatch, why, room = self._chosen(schedule, key)
         graph = graph_of(minibatch)
         if why:
-            ways = self._less(len(graph.plans))
+            config, carries = self.engine.config, any(layer.carries for layer in ctx.model.layers)
+            ways = advice(config.name, bool(config.memory_limit), len(graph.plans), carries)
             raise TooLarge(f"{why}; {ways}", room)
         # A graph that does not fit is refused on all ranks, with the changes that would make it fit.
         self._account = account_of(ctx.communicator.all_gather_rows(counts_of(graph, ctx.rank_offsets, ctx.rank)))
@@ -244,19 +245,6 @@ class FullBatchGraphs(Preparation):
         found = [Needs(*each) for each in communicator.all_gather_objects(list(astuple(needs)))]
         return too_much("a full batch", found, self._limit)
 
-    def _less(self, layers: int) -> str:
-        """Return advice for people on how to use less memory."""
-        config = self.engine.config
-        ways = ["use depcomm, which computes and keeps nothing twice"] if config.name == "depcache" else []
-        if config.name == "hybrid" and not config.memory_limit:
-            ways.append("give a --memory-limit, which limits what is cached")
-        if layers > 1:
-            ways.append("give fewer layers (--fanout)")
-        # Attention carried from layer to layer needs all edges, which mini-batches do not have.
-        carries = any(layer.carries for layer in self.ctx.model.layers)
-        batches = "" if carries else ", or train mini-batches (--strategy leap)"
-        return ", ".join([*ways, f"take fewer --hidden columns or more ranks{batches}"])
-
 
 class AllCommunicated:
     """All remote inputs come as rows: the split that caches nothing, by which the room for caching is measured."""
@@ -268,3 +256,16 @@ class AllCommunicated:
     def split(self, inputs: LayerInputs, kind: str) -> Split:
         """Return a split that caches nothing."""
         return Split(np.zeros(inputs.block.n_src, bool), np.ones(int(inputs.home.max(initial=0)) + 1, bool))
+
+
+def advice(strategy: str, limited: bool, layers: int, carries: bool = False) -> str:
+    """Return advice for people on how to use less memory.
+
+    limited: whether there is a --memory-limit. carries: whether attention is carried from layer to layer.
+    """
+    ways = ["use depcomm, which computes and keeps nothing twice"] if strategy == "depcache" else []
+    ways += ["give a --memory-limit, which limits what is cached"] if strategy == "hybrid" and not limited else []
+    ways += ["give fewer layers (--fanout)"] if layers > 1 else []
+    # Carried attention needs all edges, which mini-batches do not have.
+    batches = "" if carries else ", or train mini-batches (--strategy leap)"
+    return ", ".join([*ways, f"take fewer --hidden columns or more ranks{batches}"])

@@ -151,7 +151,7 @@ def test_what_edges_carry_stays_beside_them(tmp_path):
 def test_training_refuses_types_in_a_sentence(tmp_path):
     graph = typed_graph()
     write_parts(tmp_path / "data", graph, np.arange(graph.vertices) % 2, 2)
-    with pytest.raises(DataError, match=r"typed graph \(3 types of vertices, 5 relations\).*plain graph"):
+    with pytest.raises(DataError, match=r"typed graph \(3 types of vertices, 5 relations\).*a plain one"):
         open_dataset(tmp_path / "data")
 
 

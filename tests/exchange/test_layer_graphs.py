@@ -114,3 +114,4 @@ def test_advice_names_what_takes_less():
     assert advice("depcache", True, 2).startswith("use depcomm, which computes and keeps nothing twice, give fewer")
     assert advice("hybrid", False, 1) == f"give a --memory-limit, which limits what is cached, {least}"
     assert advice("hybrid", True, 1) == advice("depcomm", False, 1) == least
+    assert advice("depcomm", False, 1, carries=True) == "take fewer --hidden columns or more ranks"

@@ -78,7 +78,7 @@ def test_state_is_found_by_original_ids():
     other.restore(pieces, "there")
     for name, array in rows.state().items():
         assert np.array_equal(other.state()[name], array), name
-    with pytest.raises(DataError, match="there: it lacks 1 learned rows"):
+    with pytest.raises(DataError, match="there: it lacks 1 learned row of"):
         learned().restore(pieces[:1], "there")
     with pytest.raises(DataError, match="of another width"):
         learned(width=4).restore(pieces, "there")

@@ -157,7 +157,7 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
         ("commands = ['a\\nb', \"c\\nd\"]", "train DATA", 2, "commands: line breaks are not allowed"),
         ("partition = 'a b'", "train DATA", 2, "partition: 'a b' is not a value for sbatch"),
         ("launcher = 'ssh'", "train DATA", 2, "launcher: unknown value 'ssh'"),
-        ("gpus_per_node = 1\nranks_per_node = 2", "train DATA", 2, "2 ranks on a node of 1 GPUs would share a GPU"),
+        ("gpus_per_node = 1\nranks_per_node = 2", "train DATA", 2, "2 ranks on a node of 1 GPU would share a GPU"),
         ("", "--nodes x train DATA", 2, "--nodes: 'x' is not a whole number"),
         ("", "--nodez 2 train DATA", 2, "did you mean '--nodes'?"),
         ("", "--name a/b train DATA", 2, "give a name without"),

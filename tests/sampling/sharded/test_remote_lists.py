@@ -166,7 +166,7 @@ def test_copied_lists_draw_the_same_and_travel_no_more(kind, ranks, room, whole)
     def work(rank, copies=True):
         sampler = sampler_of(rank, whole, kind, offsets, answers)
         if copies:
-            sampler.copy_lists(room, lambda lists: kinds.make(kind, lists, (4, 3), train=np.empty(0, np.int64)))
+            sampler.copy_lists(room)
         found = [sampler.sample(key, roots[rank.rank]) for key in keys[:-1]]
         before = rank.sent["topology"]
         alone = sampler.sample_here(keys[-1], roots[rank.rank][:3])
@@ -206,7 +206,7 @@ def test_copied_lists_of_relations_draw_the_same(kind):
         shard = cut(whole, *offsets[rank.rank : rank.rank + 2].tolist(), named=True)
         inner = made(kind, shard.own)
         sampler = ShardedSampler(inner, shard, rank, offsets, answers, lambda ids: whole.original_id[ids])
-        sampler.copy_lists(1 << 20, lambda lists: made(kind, lists))
+        sampler.copy_lists(1 << 20)
         return [sampler.sample(key, roots[rank.rank]) for key in keys], len(sampler.copies.lists)
 
     for rank, (found, copies) in enumerate(on_ranks(3, work)):
