@@ -169,6 +169,8 @@ class Communicator(ABC):
 
     def exchange_counts(self, counts: np.ndarray) -> np.ndarray:
         """Send row r of `counts` (int64[size] or [size, k]) to rank r; returns what the ranks sent. Collective."""
+        # Among many ranks a negative count would pass for the mark of a long one, and its receiver would wait.
+        assert not counts.size or counts.min() >= 0, "counts are not negative"
         self._count_counts(counts)
         return self._exchanged_counts(counts)
 
