@@ -34,33 +34,25 @@ from leapmpi.features.row_memory import room_of
 from leapmpi.features.shared_reads import SharedReads
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_of
-from leapmpi.session.topology_kind import SHARDED, list_room, reads_of_own, root_chances
+from leapmpi.session.topology_kind import SHARDED, LoadedLists, list_room, reads_of_own, root_chances
 from leapmpi.system.memory import check_memory
 
 if TYPE_CHECKING:
-    from leapmpi.comm.communicator import Communicator
     from leapmpi.comm.world import World
 
 
-def settle_split(
-    config: Config,
-    world: World,
-    dataset: Dataset,
-    topology: Topology | TopologyShard,
-    communicator: Communicator,
-    offsets: np.ndarray,
-) -> tuple[Config, Split | None]:
+def settle_split(config: Config, loaded: LoadedLists) -> tuple[Config, Split | None]:
     """Return `config` with the best split on this rank's node, and the split. Collective.
 
-    There is one where `_is_open`. It depends on settings, dataset and ranks alone. offsets: int64[ranks + 1], first
-    vertex of each rank.
+    There is one where `_is_open`. It depends on settings, dataset and ranks alone.
 
     Raises ConfigError for memory that is too small, ResourceError for lack of it, on all ranks alike.
     """
+    world, dataset, topology, _, offsets = loaded
     if not _is_open(config, dataset):
         return config, None
     if isinstance(topology, TopologyShard):
-        split = _best_of_shards(config, world, dataset, topology, communicator, offsets)
+        split = _best_of_shards(config, loaded, topology)
     else:
         split = _best_of_node(config, world, dataset, topology, offsets)
     taken, mend = "the in-neighbour lists that are read most take", "give a smaller --feature-memory"
@@ -82,24 +74,17 @@ def _best_of_node(config: Config, world: World, dataset: Dataset, topology: Topo
     return Split(**all_gather_values(world.node_comm, world.on_all(best))[0])
 
 
-def _best_of_shards(
-    config: Config,
-    world: World,
-    dataset: Dataset,
-    shard: TopologyShard,
-    communicator: Communicator,
-    offsets: np.ndarray,
-) -> Split:
+def _best_of_shards(config: Config, loaded: LoadedLists, shard: TopologyShard) -> Split:
     """Return the best split where each rank has lists of its own. Collective."""
-    fanouts, ranks = config.sampling.fanout, world.node_comm.size
-    reads = reads_of_own(config, dataset, shard, communicator, offsets)
-    own = world.on_all(lambda: reads_of_shard(shard.own, reads, fanouts[-1], _row_bytes(dataset)))
+    world, fanouts, ranks = loaded.world, config.sampling.fanout, loaded.world.node_comm.size
+    reads = reads_of_own(config, loaded, shard, fanouts)
+    own = world.on_all(lambda: reads_of_shard(shard.own, reads, fanouts[-1], _row_bytes(loaded.dataset)))
     needs = Needs(*np.max(all_gather_values(world.node_comm, list(own.needs)), axis=0).tolist())
     needs, room = needs._replace(lists=ranks * needs.lists), _room(config) * ranks
     # Each rank counts its own reads with every split.
     sizes = split_sizes(room, ranks, needs)
-    counted = world.on_all(lambda: [own.read(lists // ranks, rows) for lists, rows in sizes])
-    read = np.sum(all_gather_values(world.node_comm, counted), axis=0).tolist()
+    own_reads = world.on_all(lambda: [own.read(lists // ranks, rows) for lists, rows in sizes])
+    read = np.sum(all_gather_values(world.node_comm, own_reads), axis=0).tolist()
     best = least([Split(lists, rows, left) for (lists, rows), left in zip(sizes, read, strict=True)])
     return with_rest_for_lists(best, room, ranks, needs)
 

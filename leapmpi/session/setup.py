@@ -10,7 +10,6 @@ import numpy as np
 import torch
 
 from leapmpi.comm.collectives import all_gather_values
-from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.launcher import local_rank
 from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.comm.world import World, cuda_aware, load_mpi
@@ -52,6 +51,7 @@ from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.session.chosen_split import settle_split
 from leapmpi.session.label_statistics import prepare_loss
 from leapmpi.session.topology_kind import (
+    LoadedLists,
     hold_lists,
     is_sharded,
     load_lists,
@@ -149,16 +149,16 @@ def load(
     topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or config.evaluation_takes_all)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
-    lists = world, dataset, topology, communicator, offsets
-    config, split = (config, None) if reads_all_lists else settle_split(config, *lists)
+    lists = LoadedLists(world, dataset, topology, communicator, offsets)
+    config, split = (config, None) if reads_all_lists else settle_split(config, lists)
     host, learned = _held_rows(config, world, dataset, topology, parts, own)
     shared, dtype = sharers(world, device), getattr(torch, config.train.parameter_dtype)
 
     # Where models differ the first of them: `config` may describe one that nobody trains, or that cannot be.
     model = model_on_all(config, dataset, world).to(device)
     task, reads = task_of(config, dataset), reads_features(config, dataset)
-    sampler = on_device(_sampler(config, *lists), device, room_for_topology(device, shared))
-    held += "" if reads_all_lists else hold_lists(config, *lists)
+    sampler = on_device(_sampler(config, lists), device, room_for_topology(device, shared))
+    held += "" if reads_all_lists else hold_lists(config, lists)
     shard = host if learned or dataset.types else load_shard(host, device, shared)
     label_rows = _labels(opened, own[0], task)
     features = fetcher_class(shard)(communicator, shard, offsets, device, dtype, "features", phases)
@@ -244,15 +244,9 @@ def _shard(config: Config, parts: Sequence[Part], first: int, entry_counts: np.n
     return dense_shard(parts, first, room_of(config))
 
 
-def _sampler(
-    config: Config,
-    world: World,
-    dataset: Dataset,
-    topology: Topology | TopologyShard,
-    communicator: Communicator,
-    offsets: np.ndarray,
-) -> Sampler:
-    """Return the sampler of `topology`. Collective."""
+def _sampler(config: Config, lists: LoadedLists) -> Sampler:
+    """Return the sampler of `lists`. Collective."""
+    world, dataset, topology, communicator, offsets = lists
     reads = reads_features(config, dataset)
     if isinstance(topology, Topology):
         train, threads = dataset.splits.train, world.threads

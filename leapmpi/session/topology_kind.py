@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -138,26 +138,26 @@ def load_lists(
     return shard, SHARDED
 
 
-def reads_of_own(
-    config: Config, dataset: Dataset, shard: TopologyShard, communicator: Communicator, offsets: np.ndarray
-) -> SharedReads:
-    """Return how often an iteration of all ranks reads what this rank holds; see `shared_reads`. Collective."""
-    roots = root_chances(config, dataset, shard.first, shard.end).astype(np.float64)
-    return shared_reads(shard, communicator, offsets, roots, config.sampling.fanout)
+class LoadedLists(NamedTuple):
+    """The lists of a rank, and what exchanges about them need."""
+
+    world: World
+    dataset: Dataset
+    topology: Topology | TopologyShard
+    communicator: Communicator
+    offsets: np.ndarray
+    """int64[ranks + 1]: first vertex of each rank."""
 
 
-def hold_lists(
-    config: Config,
-    world: World,
-    dataset: Dataset,
-    topology: Topology | TopologyShard,
-    communicator: Communicator,
-    offsets: np.ndarray,
-) -> str:
-    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective.
+def reads_of_own(config: Config, loaded: LoadedLists, shard: TopologyShard, fanouts: tuple[int, ...]) -> SharedReads:
+    """Return how often hops of an iteration of all ranks read what this rank holds; see `shared_reads`. Collective."""
+    roots = root_chances(config, loaded.dataset, shard.first, shard.end).astype(np.float64)
+    return shared_reads(shard, loaded.communicator, loaded.offsets, roots, fanouts)
 
-    offsets: int64[ranks + 1], first vertex of each rank.
-    """
+
+def hold_lists(config: Config, loaded: LoadedLists) -> str:
+    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective."""
+    world, dataset, topology, *_ = loaded
     room, shard = list_room(config), topology if isinstance(topology, TopologyShard) else None
     lists = topology if isinstance(topology, Topology) else topology.own
     if room is None or not any(all_gather_values(world.comm, lists.in_file)):
@@ -166,7 +166,8 @@ def hold_lists(
     if shard is not None:
         # Ranks of a node share its room, and all ranks read their lists.
         room = room // world.node_comm.size
-        shared = reads_of_own(config, dataset, shard, communicator, offsets).lists.astype(np.float32)
+        # A list is read where a hop before the last one reached its vertex.
+        shared = reads_of_own(config, loaded, shard, config.sampling.fanout[:-1]).rows.astype(np.float32)
 
     def hold() -> HeldLists | None:
         if not lists.in_file or (shard is None and world.node_comm.rank):
