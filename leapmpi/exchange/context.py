@@ -57,6 +57,8 @@ class RankContext:
     """Whether all sources of mini-batches are numbered when drawn, because a forecast counts them."""
     packs: bool = False
     """Whether computed rows travel without dropped columns and zeros, which pays on slow links."""
+    shortens: bool = False
+    """Whether these rows have short exponents, which pays on the slowest links."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 

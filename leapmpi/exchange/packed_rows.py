@@ -2,8 +2,9 @@
 
 Dropout masks are functions of vertex and column (rule R1), so both sides of an exchange know which columns the reader
 drops: these never travel. Zeros of other columns, frequent behind ReLU, need not travel either: a bit for each number
-marks those that follow. Rows are packed in pieces of one message each, and each piece takes the shorter form. Every bit
-of a number that is read arrives; a negative zero is sent like any other number.
+marks those that follow. On the slowest links exponents take three bits. Rows are packed in pieces of one message each,
+and each piece takes the shortest form. Every bit of a number that is read arrives; a negative zero is sent like any
+other number.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from leapmpi.comm.communicator import Communicator
 from leapmpi.comm.flow_control import FRAGMENT
 from leapmpi.exchange.read_columns import Kept
+from leapmpi.exchange.short_exponents import lengthened, shortened
 from leapmpi.system.jit import compiled
 
 PIECE = FRAGMENT
@@ -23,6 +25,10 @@ PIECE = FRAGMENT
 _SLOWEST_LINK = 1e-9
 """Seconds a byte from which packing pays: it takes about 0.7e-9 for each byte of whole rows on both sides, and saves
 half of the bytes or more. Measured with one thread on 12,000 rows of 32 numbers."""
+
+_SHORTENING_LINK = 2e-8
+"""Seconds a byte from which exponents are shortened: 2.9e-9 s a number on both sides save 0.6 bytes of it. So links of
+5e-9 would gain too, but most jobs there wait for processors."""
 
 _WORDS = {4: np.uint32, 8: np.uint64}
 """The unsigned integers by which numbers are packed, by their size in bytes."""
@@ -101,14 +107,21 @@ def pays(byte: float) -> bool:
     return byte >= _SLOWEST_LINK
 
 
+def shortens(byte: float) -> bool:
+    """Return whether exponents are shortened on links that take `byte` seconds a byte."""
+    return byte >= _SHORTENING_LINK
+
+
 class RowPacking:
     """The packing of rows of `width` numbers of `dtype` (float32 or float64) from one rank to another, in pieces.
 
-    kept: uint8[rows, width], 1 for numbers that are read; None for all. Both ranks know the same.
+    kept: uint8[rows, width], 1 for numbers that are read; None for all. Both ranks know the same. shortens: whether a
+    piece may have short exponents, for the sender alone.
     """
 
-    def __init__(self, rows: int, width: int, dtype: np.dtype, kept: np.ndarray | None) -> None:
+    def __init__(self, rows: int, width: int, dtype: np.dtype, kept: np.ndarray | None, shortens: bool = False) -> None:
         self.word, self.kept = np.dtype(_WORDS[dtype.itemsize]), kept
+        self.shortens = shortens and dtype == np.float32
         step = max(1, PIECE // (width * dtype.itemsize))
         firsts = range(0, rows, step)
         ends = [min(first + step, rows) for first in firsts]
@@ -135,19 +148,21 @@ class RowPacking:
                 numbers = np.empty(count + 1, self.word)
                 _kept_numbers(words[first:end], self.kept[first:end], numbers)
             piece = np.empty(count + 1, self.word)
-            packed.append(piece[: _without_zeros(numbers, count, piece)].view(np.uint8))
+            piece = piece[: _without_zeros(numbers, count, piece)]
+            packed.append(shortened(piece, count) if self.shortens else piece.view(np.uint8))
         return packed
 
     def unpack(self, pieces: Sequence[np.ndarray], rows: np.ndarray) -> None:
         """Fill `rows` (float[rows, width]), which are zero, from `pieces`."""
         words = rows.view(self.word)
-        for (first, end, count), piece in zip(self.pieces, pieces, strict=True):
+        for (first, end, count), packed in zip(self.pieces, pieces, strict=True):
+            piece = lengthened(packed, count).view(self.word)
             if self.kept is None:
-                _with_zeros(piece.view(self.word), count, words[first:end].reshape(-1))
+                _with_zeros(piece, count, words[first:end].reshape(-1))
                 continue
             # One spare place: the kernel reads before it counts.
             numbers = np.empty(count + 1, self.word)
-            _with_zeros(piece.view(self.word), count, numbers)
+            _with_zeros(piece, count, numbers)
             _spread(numbers, self.kept[first:end], words[first:end])
 
 
@@ -157,12 +172,17 @@ def fits(width: int, itemsize: int) -> bool:
 
 
 def start_packed(
-    communicator: Communicator, rows: np.ndarray, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
+    communicator: Communicator,
+    rows: np.ndarray,
+    counts: np.ndarray,
+    arriving_counts: np.ndarray,
+    kept: Kept,
+    shortens: bool = False,
 ) -> Callable[[], np.ndarray]:
     """Begin to send `rows` (float[sent, width], by rank as `counts` says), packed; the result waits for the others'.
 
-    counts, arriving_counts: int64[ranks], none for this rank itself. The result is float[arriving, width]; numbers that
-    are not `kept` are zero. Collective.
+    counts, arriving_counts: int64[ranks], none for this rank itself. shortens: whether exponents may be short. The
+    result is float[arriving, width]; numbers that are not `kept` are zero. Collective.
     """
     width = rows.shape[1]
 
@@ -170,7 +190,10 @@ def start_packed(
         ends = np.cumsum(counts).tolist()
         parts = [slice(end - count, end) for end, count in zip(ends, counts.tolist(), strict=True)]
         return [
-            (part, RowPacking(part.stop - part.start, width, rows.dtype, None if kept is None else kept[part]))
+            (
+                part,
+                RowPacking(part.stop - part.start, width, rows.dtype, None if kept is None else kept[part], shortens),
+            )
             for part in parts
         ]
 

@@ -114,8 +114,8 @@ class Transfer:
         self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept, zeros: bool
     ) -> Callable[[], Tensor]:
         assert rows.shape[1] == self.width, "forecasts count this width"
-        # Packing pays only where zeros or dropped columns are left out.
-        saves = zeros or kept[0] is not None
+        # Without short exponents, packing pays only where zeros or dropped columns are left out.
+        saves = zeros or kept[0] is not None or (self.ctx.shortens and rows.dtype == torch.float32)
         start = self._start_packed if saves and self._packs(rows) else self._start_whole
         with self.ctx.phases("exchange"):
             end = start(rows, counts, arriving_counts, kept)
@@ -146,7 +146,8 @@ class Transfer:
     def _start_packed(
         self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
     ) -> Callable[[], Tensor]:
-        end = start_packed(self.ctx.communicator, rows.contiguous().numpy(), counts, arriving_counts, kept)
+        given = rows.contiguous().numpy(), counts, arriving_counts, kept, self.ctx.shortens
+        end = start_packed(self.ctx.communicator, *given)
         return lambda: torch.from_numpy(end())
 
 

@@ -63,9 +63,32 @@ def test_the_steps_are_those_of_whole_rows(case, base, world):
         assert packed_bytes < (0.35 if case.remote == "raw" else 0.7) * whole_bytes
 
 
+def _context(world, shortens=False):
+    return SimpleNamespace(
+        communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packs=True, shortens=shortens
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_without_zeros_arrive_with_short_exponents(dtype, world):
+    ctx = _context(world, shortens=True)
+    counts = np.full(world.size, 5000)
+    counts[world.rank] = 0
+    transfer = Transfer(ctx, counts, counts, 64, zeros=(False, False))
+    every = torch.randn(world.size, world.size, 5000, 64, generator=torch.Generator().manual_seed(3), dtype=dtype)
+    others = [rank for rank in range(world.size) if rank != world.rank]
+    sent, expected = every[world.rank, others].flatten(0, 1), every[others, world.rank].flatten(0, 1)
+    for start in (transfer.start, transfer.start_back):
+        before = ctx.communicator.byte_counters.bytes["activations"]
+        assert torch.equal(start(sent)(), expected)
+        bytes_sent = ctx.communicator.byte_counters.bytes["activations"] - before
+        whole = sent.nbytes
+        assert bytes_sent == whole if dtype == torch.float64 or not whole else 0.84 * whole < bytes_sent < 0.86 * whole
+
+
 @pytest.mark.parametrize("width", [3, 70_000])
 def test_rows_of_any_width_arrive(width, world):
-    ctx = SimpleNamespace(communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packs=True)
+    ctx = _context(world)
     counts = np.ones(world.size, np.int64)
     counts[world.rank] = 0
     sent = torch.full((world.size - 1, width), float(world.rank + 1))
@@ -78,7 +101,7 @@ def test_rows_of_any_width_arrive(width, world):
 
 @pytest.mark.parametrize("zeros", [(True, False), (False, True)])
 def test_only_rows_with_zeros_or_unread_columns_are_packed(zeros, world):
-    ctx = SimpleNamespace(communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packs=True)
+    ctx = _context(world)
     counts = np.full(world.size, 2)
     counts[world.rank] = 0
     transfer = Transfer(ctx, counts, counts, 64, zeros=zeros)
@@ -93,7 +116,7 @@ def test_only_rows_with_zeros_or_unread_columns_are_packed(zeros, world):
 
 @pytest.mark.parametrize("reads", [None, 5])
 def test_the_gradients_of_zeros_do_not_travel(reads, world):
-    ctx = SimpleNamespace(communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packs=True)
+    ctx = _context(world)
     counts = np.full(world.size, 3)
     counts[world.rank] = 0
     transfer = Transfer(ctx, counts, counts, 64, zeros=(True, False), hides=True)
