@@ -12,8 +12,8 @@ from data_prep.edges.raw_graph import RawGraph, ReadOptions, checked_pairs
 from data_prep.edges.typed_graph import GivenTriples, RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import read_array
 from data_prep.formats.description import entry
-from data_prep.formats.dgl.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.edge_text import edge_stream
+from data_prep.formats.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.torch_files import read_tensor
 from data_prep.formats.typed_folders import mark_reverse_names, relation_of
 from leapmpi.errors import ConfigError, DataError

@@ -19,8 +19,8 @@ from data_prep.edges.raw_graph import ReadOptions, Source
 from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import joined_rows, read_array
 from data_prep.formats.description import begins_with, entry, read_json
-from data_prep.formats.dgl.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.edge_text import edge_stream
+from data_prep.formats.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.tables import open_table
 from data_prep.formats.typed_folders import mark_reverse_names, relation_of
 from leapmpi.errors import DataError, counted

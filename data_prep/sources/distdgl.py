@@ -22,8 +22,8 @@ from data_prep.formats.array_files import joined_rows, read_companions
 from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.dgl import distdgl_graphs
 from data_prep.formats.dgl.dgl_tensors import read_dgl_tensors
-from data_prep.formats.dgl.known_names import first_known
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
+from data_prep.formats.known_names import first_known
 from data_prep.formats.npz_reader import NpzFile
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError, counted

@@ -26,10 +26,10 @@ from data_prep.edges.raw_graph import (
 from data_prep.edges.typed_graph import TypedRawGraph
 from data_prep.formats.array_files import read_array, read_companions
 from data_prep.formats.description import entry, read_yaml
-from data_prep.formats.dgl.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.graphbolt_types import chosen_task, is_typed, read_typed
+from data_prep.formats.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.torch_files import read_tensor
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import HELD_EDGES
