@@ -68,9 +68,9 @@ def write(
         # Files beside the graph appear with it, or not at all.
         with ExitStack() as beside:
 
-            def add(suffix: str, kind: str, write: Callable[[Any, BinaryIO], None], content: Any) -> Path:
-                to = partial(write, content)
-                return beside.enter_context(written_beside(path, suffix, kind, graph, to, overwrite=overwrite))
+            def add(suffix: str, kind: str, writer: Callable[[Any, BinaryIO], None], content: Any) -> Path:
+                to_file = partial(writer, content)
+                return beside.enter_context(written_beside(path, suffix, kind, graph, to_file, overwrite=overwrite))
 
             if names is not None:
                 file = add("names.txt", names_of_vertices.FILE, write_names, names)
