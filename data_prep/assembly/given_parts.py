@@ -6,41 +6,17 @@ number for each row of the source, and names it and the BLAKE2b of its bytes in 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from data_prep.formats.array_files import read_array
 from data_prep.formats.numeric_text import read_numbers
+from leapmpi.dataset.column_encoders import beside_path
 from leapmpi.dataset.graph import Graph
-from leapmpi.dataset.hdf5.names import DIGEST_BYTES
 from leapmpi.errors import DataError
-from leapmpi.system.atomic_files import remove_abandoned, written_aside
 
-FILE, DIGEST = "given_parts", "given_parts_digest"
-
-
-def parts_path(graph: Path) -> Path:
-    """Return the path of the file of parts that belongs to the graph file `graph`."""
-    return graph.with_name(f"{graph.stem}.parts.npy")
-
-
-@contextmanager
-def parts_written(path: Path, parts: np.ndarray, graph: Graph, *, overwrite: bool) -> Iterator[None]:
-    """Write `parts` (integers[rows of the source]) for the graph file `path`, and keep them if the body succeeds.
-
-    They are noted in `graph.attributes`. Raises DataError when the file exists and `overwrite` is false.
-    """
-    target = parts_path(path)
-    remove_abandoned(target)
-    with written_aside(target, overwrite=overwrite) as aside:
-        with aside.open("wb") as file:
-            np.lib.format.write_array(file, np.ascontiguousarray(parts, np.int32), allow_pickle=False)
-        graph.attributes |= {FILE: target.name, DIGEST: _digest(aside)}
-        yield
+FILE = "given_parts"
 
 
 def parts_beside(path: Path, graph: Graph) -> np.ndarray:
@@ -48,13 +24,9 @@ def parts_beside(path: Path, graph: Graph) -> np.ndarray:
 
     Raises DataError where there are none, or their file is missing or another one.
     """
-    if FILE not in graph.attributes:
+    file = beside_path(path, graph.attributes, FILE, "the parts of the vertices")
+    if file is None:
         raise DataError(f"{path} came without parts; name a file with the part of each vertex: --parts-from FILE")
-    file = path.with_name(str(graph.attributes[FILE]))
-    if not file.is_file():
-        raise DataError(f"{file}, the parts of the vertices of {path}, is missing; keep the two files together")
-    if _digest(file) != graph.attributes.get(DIGEST):
-        raise DataError(f"{file} does not hold the parts of the vertices of {path}: their digests differ")
     return read_parts(file)
 
 
@@ -73,11 +45,3 @@ def read_parts(path: Path) -> np.ndarray:
             "its part, counted from 0"
         )
     return found
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-        while block := file.read(1 << 20):
-            state.update(block)
-    return state.hexdigest()

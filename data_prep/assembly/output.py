@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from data_prep.assembly.encoders_file import encoders_written, keys_written
-from data_prep.assembly.given_parts import parts_path, parts_written
+from data_prep.assembly import given_parts
+from data_prep.assembly.files_beside import write_encoders, write_keys, write_names, write_parts, written_beside
 from data_prep.assembly.vertex_data import labelled
-from data_prep.assembly.vertex_names import names_path, names_written
 from data_prep.edges.edge_sort import EdgeCounts
 from data_prep.edges.typed_graph import RowKeys
 from data_prep.progress import Steps
+from leapmpi.dataset import column_encoders, names_of_vertices
 from leapmpi.dataset.graph import Graph, split_sizes
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.dataset.hdf5.names import EDGE_LABELS, RELATION, RELATION_LIST, VERTEX_TYPE_LIST
@@ -66,21 +67,24 @@ def write(
         progress.start(graph.vertices, "vertices")
         # Files beside the graph appear with it, or not at all.
         with ExitStack() as beside:
+
+            def add(suffix: str, kind: str, writer: Callable[[Any, BinaryIO], None], content: Any) -> Path:
+                to_file = partial(writer, content)
+                return beside.enter_context(written_beside(path, suffix, kind, graph, to_file, overwrite=overwrite))
+
             if names is not None:
-                beside.enter_context(names_written(path, names, graph, overwrite=overwrite))
-                summary.notes.append(f"the source's names of the vertices are in {names_path(path)}")
+                file = add("names.txt", names_of_vertices.FILE, write_names, names)
+                summary.notes.append(f"the source's names of the vertices are in {file}")
             if parts is not None:
-                beside.enter_context(parts_written(path, parts, graph, overwrite=overwrite))
-                summary.notes.append(
-                    f"the source's parts are in {parts_path(path)}; partition --method given keeps them"
-                )
+                file = add("parts.npy", given_parts.FILE, write_parts, parts)
+                summary.notes.append(f"the source's parts are in {file}; partition --method given keeps them")
             if encoders is not None:
-                file = beside.enter_context(encoders_written(path, encoders, graph, overwrite=overwrite))
+                file = add("encoders.json", column_encoders.FILE, write_encoders, encoders)
                 summary.notes.append(
                     f"encoders of the columns are in {file}; --encoders {path} encodes other tables alike"
                 )
             if keys:
-                beside.enter_context(keys_written(path, keys, graph, overwrite=overwrite))
+                add("keys.npz", column_encoders.KEYS, write_keys, keys)
             write_graph(path, graph, overwrite=overwrite, progress=progress.reach)
     print(source)
     print(_table(graph, summary, path))

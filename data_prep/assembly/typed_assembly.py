@@ -26,7 +26,6 @@ from leapmpi.dataset.graph_types import GraphTypes, VertexType, relation_dtype
 from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.typed_rows import TypedRows
 from leapmpi.errors import ConfigError, DataError, counted
-from leapmpi.system.jit import compiled
 
 _KEYS_AT_ONCE = 1 << 22
 NO_TIME = np.iinfo(np.int64).min
@@ -231,7 +230,8 @@ def _by_relation(
         for start in range(0, total, _KEYS_AT_ONCE):
             keys = np.asarray(keyed.indices[start : start + _KEYS_AT_ONCE])
             sources, of_edge = np.empty(len(keys), dtypes[0]), np.empty(len(keys), dtypes[1])
-            _split_keys(keys, n, sources, of_edge)
+            np.remainder(keys, n, out=sources, casting="unsafe")
+            np.floor_divide(keys, n, out=of_edge, casting="unsafe")
             index_file.write(sources.data)
             relation_file.write(of_edge.data)
             if of_sources is not None:
@@ -240,14 +240,6 @@ def _by_relation(
     if of_sources is not None:
         data = replace(data, time=workspace.map(time, of_sources.dtype, (total,)))
     return Adjacency(keyed.indptr, workspace.map(indices, dtypes[0], (total,)), data)
-
-
-@compiled
-def _split_keys(keys, n, sources, relations):
-    """Split keys, relation x n + source, into both."""
-    for i in range(len(keys)):
-        relations[i] = keys[i] // n
-        sources[i] = keys[i] % n
 
 
 @dataclass(frozen=True)

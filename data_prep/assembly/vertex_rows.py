@@ -11,6 +11,7 @@ import numpy as np
 from data_prep.assembly.id_map import BYTES_PER_TEXT
 from data_prep.edges.edge_records import narrowed
 from data_prep.formats.columns import Table, TableColumns, numbers_in
+from data_prep.formats.numeric_text import is_number
 from data_prep.workspace import Workspace, require
 from leapmpi.errors import DataError, counted
 
@@ -71,8 +72,11 @@ def read_features(
     for batch in table.batches(names) if names else ():
         # The first batch says which columns are numbers.
         if numeric is None:
-            numeric = [name for name in names if name in batch.columns and _is_numeric(batch.columns[name])]
-            texts = [name for name in names if name in batch.columns and name not in numeric]
+            held = [name for name in names if name in batch.columns]
+            numeric = [
+                name for name in held if isinstance(column := batch.columns[name], np.ndarray) or is_number(column[0])
+            ]
+            texts = [name for name in held if name not in numeric]
             unread = list(batch.unread)
         if not numeric:
             break
@@ -90,17 +94,6 @@ def read_features(
                 )
         np.concatenate(blocks, axis=1, out=features[batch.first_row : batch.first_row + batch.rows])
     return features, texts, unread
-
-
-def _is_numeric(column: list[str] | np.ndarray) -> bool:
-    """Decide by its first field whether a column holds numbers."""
-    if isinstance(column, np.ndarray):
-        return True
-    try:
-        float(column[0])
-    except ValueError:
-        return False
-    return True
 
 
 def _numbers(batch: TableColumns, name: str) -> np.ndarray:

@@ -26,7 +26,7 @@ _MOST_CATEGORIES = 1 << 20
 class _Categories:
     """Categories of the training period; each becomes a vertex."""
 
-    def __init__(self, options: Mapping[str, Any], name: str) -> None:
+    def __init__(self, name: str) -> None:
         self._counts: Counter[str] = Counter()
         self._name = name
 
@@ -51,7 +51,7 @@ def fitted(rows: TableRows, until: int | None, training: np.ndarray | None) -> d
     for each in rows.schema.columns:
         name = rows.name_of(each.column)
         if each.encoder == LEARNED:
-            found[each.column] = _Categories({}, name)
+            found[each.column] = _Categories(name)
             continue
         member = ENCODERS.load(each.encoder)
         found[each.column] = member.statistics(settled(member, each.options, name), name)

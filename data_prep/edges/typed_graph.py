@@ -162,8 +162,8 @@ class TypedEdges:
         self.vertices = sum(counts)
         self.relations = [Relation(each.source, each.name, each.destination, each.reverse_of) for each in raw.relations]
         self._reverse = self._added(reverse)
-        self.read = self.loops = self.reversed = 0
-        """Edges read, self-loops among them, and reverse edges added."""
+        self.read = self.loops = 0
+        """Edges read, and self-loops among them."""
         self._streams = [as_stream(each.edges, each.arrays if carried else None) for each in raw.relations]
         self.carries = self._common(raw.notes) if carried else None
 
@@ -212,7 +212,7 @@ class TypedEdges:
 
     def chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield keys int64[2, k] with their records or None. Raises DataError for the first id outside its type."""
-        self.read = self.loops = self.reversed = 0
+        self.read = self.loops = 0
         for r, (relation, stream) in enumerate(zip(self._relations, self._streams, strict=True)):
             first = 0
             for chunk, records in with_records(_of_one_type(stream)):
@@ -229,7 +229,6 @@ class TypedEdges:
                 records = self._converted(records, kept)
                 yield np.stack([r * self.vertices + ends[0], ends[1]]), records
                 if r in self._reverse:
-                    self.reversed += ends.shape[1]
                     yield np.stack([self._reverse[r] * self.vertices + ends[1], ends[0]]), records
 
     def numbers_of(self, triples: np.ndarray, where: str) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import fill, record_type
 from data_prep.formats.integer_lines import COMMENT, scanned
-from data_prep.formats.numeric_text import Layout, parsed
+from data_prep.formats.numeric_text import Layout, is_number, parsed
 from leapmpi.dataset.hdf5.names import REGRESSION
 from leapmpi.errors import ConfigError, DataError, counted
 
@@ -253,16 +253,8 @@ def numbers_in(batch: TableColumns, name: str) -> np.ndarray:
     try:
         return np.array(column, np.float64)
     except ValueError:
-        row = next(row for row, text in enumerate(column) if not _is_number(text))
+        row = next(row for row, text in enumerate(column) if not is_number(text))
         raise DataError(f"{batch.place(row)}: {column[row][:40]!r} in column {name!r} is not a number") from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def edge_columns(

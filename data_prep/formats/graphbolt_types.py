@@ -13,13 +13,12 @@ from data_prep.edges.typed_graph import GivenTriples, RawRelation, RawVertices, 
 from data_prep.formats.array_files import read_array
 from data_prep.formats.description import entry
 from data_prep.formats.edge_text import edge_stream
+from data_prep.formats.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.torch_files import read_tensor
 from data_prep.formats.typed_folders import mark_reverse_names, relation_of
 from leapmpi.errors import ConfigError, DataError
 
 _MOST = 1 << 40
-_FEATURES, _LABELS = ("feat", "features", "x", "node_feat"), ("label", "labels", "y")
-_EDGE_ARRAYS = {"weight": ("weight", "edge_weight"), "features": ("feat", "features"), "time": ("time", "timestamp")}
 _SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}
 
 
@@ -50,7 +49,7 @@ def read_typed(path: Path, about: dict[str, Any], where: str, options: ReadOptio
         numpy = each.get("format") == "numpy"
         edges = checked_pairs(read_array(file), str(file), rows=False) if numpy else edge_stream(file)[0]
         held = carried.get(name, {})
-        fields = {field: found for field, known in _EDGE_ARRAYS.items() if (found := _first(held, known))}
+        fields = {field: found for field, known in EDGE_ARRAYS.items() if (found := first_known(held, known))}
         arrays = {field: _array(held[found], options) for field, found in fields.items()}
         graph.relations.append(RawRelation(*named, edges, str(file), EdgeArrays(f"{where}: {name}", **arrays)))
         graph.files[_shown(file, path)] = "edges"
@@ -61,12 +60,12 @@ def read_typed(path: Path, about: dict[str, Any], where: str, options: ReadOptio
         if name not in graph.vertices:
             raise DataError(f"{where}: feature_data names the type {name!r}, which has no nodes")
         of_type = graph.vertices[name]
-        for field, known in (("features", _FEATURES), ("labels", _LABELS)):
-            if found := _first(held, known):
+        for field, known in (("features", FEATURES), ("labels", LABELS)):
+            if found := first_known(held, known):
                 array = _array(held[found], options)
                 setattr(of_type, field, array[:, None] if field == "features" and array.ndim == 1 else array)
                 graph.files[_shown(held[found], path)] = field
-        if left := [each for each in held if each not in (*_FEATURES, *_LABELS)]:
+        if left := [each for each in held if each not in (*FEATURES, *LABELS)]:
             graph.notes.append(f"not used of {name}: {', '.join(left)}")
     _add_task(graph, path, about, where, options)
     return graph
@@ -74,10 +73,6 @@ def read_typed(path: Path, about: dict[str, Any], where: str, options: ReadOptio
 
 def _shown(file: Path, path: Path) -> str:
     return str(file.relative_to(path)) if file.is_relative_to(path) else str(file)
-
-
-def _first(held: dict[str, Path], known: tuple[str, ...]) -> str | None:
-    return next((name for name in known if name in held), None)
 
 
 def _array(file: Path, options: ReadOptions) -> np.ndarray:

@@ -67,10 +67,10 @@ class Layout:
     lines_before: int
 
 
-def _is_number(field: str) -> bool:
-    """Return whether `field` is a number; an empty field is one, which is missing."""
+def is_number(text: str) -> bool:
+    """Return whether `text` is a number; an empty one is not."""
     try:
-        float(field or "nan")
+        float(text)
     except ValueError:
         return False
     return True
@@ -88,7 +88,8 @@ def find_layout(path: Path) -> Layout | None:
                 continue
             delimiter = next((mark for mark in DELIMITERS if mark in text), None)
             fields = [field.strip() for field in text.split(delimiter)]
-            if all(map(_is_number, fields)):
+            # An empty field is a number that is missing.
+            if all(is_number(field or "nan") for field in fields):
                 return Layout(delimiter, len(fields), None, number)
             return Layout(delimiter, len(fields), text, number + 1)
     return None

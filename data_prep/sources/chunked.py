@@ -20,6 +20,7 @@ from data_prep.edges.typed_graph import RawRelation, RawVertices, TypedRawGraph
 from data_prep.formats.array_files import joined_rows, read_array
 from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.edge_text import edge_stream
+from data_prep.formats.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.tables import open_table
 from data_prep.formats.typed_folders import mark_reverse_names, relation_of
 from leapmpi.errors import DataError, counted
@@ -27,8 +28,6 @@ from leapmpi.errors import DataError, counted
 SUMMARY = "metadata.json of DistDGL's chunked graphs, as GraphStorm's GSProcessing writes them"
 OPTIONS = frozenset[str]()
 
-_FEATURES, _LABELS = ("feat", "features", "x", "node_feat"), ("label", "labels", "y")
-_EDGE_ARRAYS = {"weight": ("weight", "edge_weight"), "features": ("feat", "features"), "time": ("time", "timestamp")}
 _SPLITS = {"train": "train_mask", "val": "val_mask", "test": "test_mask"}
 _TIMES = ("time", "timestamp", "year")
 
@@ -57,6 +56,7 @@ def read(path: Path, options: ReadOptions) -> TypedRawGraph:
         if named is None:
             raise DataError(f"{where}: edge_type {name!r} is not SOURCE:RELATION:DESTINATION")
         files = _data(path, listed.get(name), f"{where}: edges of {name}")
+        # Bound now: streams are read after the loop.
         edges = EdgeStream(lambda files=files, name=name: _edges(files, name, numbers.get(name)), numbers.get(name))
         carried, left = _carried(path, about, name, options)
         graph.relations.append(RawRelation(*named, edges, f"{files[0]}", carried))
@@ -161,14 +161,10 @@ def _entries(about: dict[str, Any], key: str, name: str, where: str) -> dict[str
     return inner or {}
 
 
-def _first(held: dict[str, Any], known: tuple[str, ...]) -> str | None:
-    return next((name for name in known if name in held), None)
-
-
 def _carried(path: Path, about: dict[str, Any], name: str, options: ReadOptions) -> tuple[EdgeArrays, list[str]]:
     """Read the data of the edges of a relation, and list what is not used."""
     held = _entries(about, "edge_data", name, str(path))
-    chosen = {field: found for field, known in _EDGE_ARRAYS.items() if (found := _first(held, known))}
+    chosen = {field: found for field, known in EDGE_ARRAYS.items() if (found := first_known(held, known))}
     where = f"{path}: edge_data of {name}"
     arrays = {field: _array(path, held[each], f"{where}, {each}", options) for field, each in chosen.items()}
     return EdgeArrays(where, **arrays), sorted(set(held) - set(chosen.values()))
@@ -179,7 +175,8 @@ def _fill(
 ) -> None:
     """Read features, labels, masks and times of the type `name`; note what is not used."""
     held = _entries(about, "node_data", name, str(path))
-    known = {"features": _first(held, _FEATURES), "labels": _first(held, _LABELS), "times": _first(held, _TIMES)}
+    known = {"features": FEATURES, "labels": LABELS, "times": _TIMES}
+    chosen = {field: first_known(held, names) for field, names in known.items()}
 
     def read_entry(key: str) -> np.ndarray:
         found = _array(path, held[key], f"{path}: node_data of {name}, {key}", options)
@@ -190,7 +187,7 @@ def _fill(
             )
         return found
 
-    for field, key in known.items():
+    for field, key in chosen.items():
         if key is not None:
             found = read_entry(key)
             if field == "features" and found.ndim == 1:
@@ -200,7 +197,7 @@ def _fill(
     masks = {split: read_entry(key).reshape(-1).astype(bool) for split, key in _SPLITS.items() if key in held}
     each.splits = {split: mask for split, mask in masks.items() if split == "train" or mask.any()} or None
     graph.split_origin = "masks of node_data" if masks else graph.split_origin
-    if left := sorted(set(held) - set(known.values()) - set(_SPLITS.values())):
+    if left := sorted(set(held) - set(chosen.values()) - set(_SPLITS.values())):
         graph.notes.append(f"not used of {name}: {', '.join(left)}")
 
 

@@ -7,7 +7,7 @@ The cut is kept: `leapmpi-prep partition --method given`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from data_prep.formats.description import begins_with, entry, read_json
 from data_prep.formats.dgl import distdgl_graphs
 from data_prep.formats.dgl.dgl_tensors import read_dgl_tensors
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
+from data_prep.formats.known_names import first_known
 from data_prep.formats.npz_reader import NpzFile
 from data_prep.workspace import Workspace
 from leapmpi.errors import DataError, counted
@@ -175,11 +176,11 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     features, labels = read_companions(options)
 
     # What vertices carry.
-    if features is None and (name := named_features or _first(held, _FEATURES)):
+    if features is None and (name := named_features or first_known(held, _FEATURES)):
         features = partitions.joined(name)
         features = features[:, None] if features.ndim == 1 else features
         named_features = name
-    if labels is None and (name := named_labels or _first(held, _LABELS)):
+    if labels is None and (name := named_labels or first_known(held, _LABELS)):
         labels = partitions.joined(name)
         named_labels = name
     splits = {name: partitions.joined(f"{name}_mask").astype(bool) for name in SPLIT_NAMES if f"{name}_mask" in held}
@@ -207,14 +208,10 @@ def read(path: Path, options: ReadOptions) -> RawGraph:
     return graph
 
 
-def _first(held: Sequence[str], known: Sequence[str]) -> str | None:
-    return next((name for name in known if name in held), None)
-
-
 def _carried(partitions: _Partitions) -> list[EdgeArrays]:
     """Read the edge data of each part; empty where there are none with a known name."""
     held = set(partitions.of_edges[0]).intersection(*partitions.of_edges) if partitions.of_edges else set()
-    names = {field: name for field, known in _EDGE_ARRAYS.items() if (name := _first(sorted(held), known))}
+    names = {field: name for field, known in _EDGE_ARRAYS.items() if (name := first_known(sorted(held), known))}
     return [
         EdgeArrays(f"{partitions.path}: edges of part {part}", **{field: found[name] for field, name in names.items()})
         for part, found in enumerate(partitions.of_edges)

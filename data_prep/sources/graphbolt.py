@@ -29,6 +29,7 @@ from data_prep.formats.description import entry, read_yaml
 from data_prep.formats.dgl.sampling_graph import read_sampling_graph
 from data_prep.formats.edge_text import edge_stream
 from data_prep.formats.graphbolt_types import chosen_task, is_typed, read_typed
+from data_prep.formats.known_names import EDGE_ARRAYS, FEATURES, LABELS, first_known
 from data_prep.formats.torch_files import read_tensor
 from data_prep.workspace import Workspace
 from leapmpi.dataset.hdf5.names import HELD_EDGES
@@ -40,9 +41,6 @@ OPTIONS = frozenset({"features", "labels", "vertices", "split_index"})
 METADATA = "metadata.yaml"
 _MOST = 1 << 40
 """Numbers of nodes and of classes are below it."""
-_FEATURES = ("feat", "features", "x", "node_feat")
-_LABELS = ("label", "labels", "y")
-_EDGE_ARRAYS = {"weight": ("weight", "edge_weight"), "features": ("feat", "features"), "time": ("time", "timestamp")}
 _SETS = {"train": "train_set", "val": "validation_set", "test": "test_set"}
 _SEEDS = ("seeds", "seed_nodes", "node_pairs")
 
@@ -64,17 +62,17 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
     arrays = {domain: _feature_files(path, about, domain) for domain in ("node", "edge")}
     options, named_features, named_labels = options.of_source(arrays["node"], path)
     features, labels = read_companions(options)
-    if features is None and (found := named_features or _first(arrays["node"], _FEATURES)):
+    if features is None and (found := named_features or first_known(arrays["node"], FEATURES)):
         features = read_tensor(arrays["node"][found], options.workspace)
         features = features[:, None] if features.ndim == 1 else features
-    if labels is None and (found := named_labels or _first(arrays["node"], _LABELS)):
+    if labels is None and (found := named_labels or first_known(arrays["node"], LABELS)):
         labels = read_tensor(arrays["node"][found], options.workspace)
     rows = next((len(array) for array in (features, labels) if array is not None), None)
     count = options.vertices or vertices or rows
 
     # What edges carry has the order of the file of edges, not that of a preprocessed graph.
     kept = {} if Path(name).suffix == ".pt" else arrays["edge"]
-    carried = {field: found for field, known in _EDGE_ARRAYS.items() if (found := _first(kept, known))}
+    carried = {field: found for field, known in EDGE_ARRAYS.items() if (found := first_known(kept, known))}
     graph = RawGraph(
         count or (lambda largest, number: believable(largest + 1, number, name)),
         edges,
@@ -86,8 +84,9 @@ def read(path: Path, options: ReadOptions) -> RawGraph | TypedRawGraph:
         ),
     )
     _add_task(graph, path, about, options, count)
-    used = {named_features or _first(arrays["node"], _FEATURES), named_labels or _first(arrays["node"], _LABELS)}
-    left = [each for each in arrays["node"] if each not in used]
+    nodes = arrays["node"]
+    used = {named_features or first_known(nodes, FEATURES), named_labels or first_known(nodes, LABELS)}
+    left = [each for each in nodes if each not in used]
     left += [f"{each} of edges" for each in arrays["edge"] if each not in carried.values()]
     graph.notes += [f"{METADATA}: not used: {', '.join(left)}"] if left else []
     inside = Path(name).is_relative_to(path)  # descriptions may name files anywhere
@@ -143,10 +142,6 @@ def _feature_files(path: Path, about: dict[str, Any], domain: str) -> dict[str, 
     listed = entry(about, "feature_data", list, where) if about.get("feature_data") else []
     listed = [each for each in listed if isinstance(each, dict) and each.get("domain") == domain]
     return {entry(each, "name", str, where): path / entry(each, "path", str, where) for each in listed}
-
-
-def _first(held: dict[str, Path], known: tuple[str, ...]) -> str | None:
-    return next((name for name in known if name in held), None)
 
 
 def _add_task(graph: RawGraph, path: Path, about: dict[str, Any], options: ReadOptions, count: int | None) -> None:

@@ -92,7 +92,7 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
     stated = _count(raw, "num-edge-list")
 
     # A file that was cut off ends like any other: compare with the number that stands beside it.
-    def counted() -> Iterator[Chunk]:
+    def whole() -> Iterator[Chunk]:
         found = 0
         for chunk, _ in with_records(edges.chunks()):
             found += chunk.shape[1]
@@ -107,7 +107,7 @@ def _text(raw: Path, options: ReadOptions) -> RawGraph:
     carried = read_numbers(of_edges, np.float32, options.workspace) if of_edges else None
     return RawGraph(
         _count(raw, "num-node-list"),
-        EdgeStream(counted, stated),
+        EdgeStream(whole, stated),
         read_numbers(features, np.float32, options.workspace) if features else None,
         read_numbers(labels, np.float64) if labels else None,
         edges_name=str(file),

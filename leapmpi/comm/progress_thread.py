@@ -78,9 +78,9 @@ class ProgressThread:
 
     def stop(self) -> None:
         """Give MPI back. Messages still under way are given up: who waits for them gets ProgressThreadStopped."""
+        # Under the lock, so that no messages come in behind the end.
         with self._lock:
-            thread = self._thread
-            self._thread = None
+            thread, self._thread = self._thread, None
         if thread:
             self._inbox.put(None)
             thread.join()

@@ -372,14 +372,6 @@ def without_effect(facts: Facts) -> dict[str, str]:
     return dict(_holding(facts, refused=False))
 
 
-def as_table() -> str:
-    """Format the rows as a table of Markdown, in the order of keys."""
-    lines = ["| setting | does not go with | |", "| --- | --- | --- |"]
-    for row in sorted(ROWS, key=lambda row: (row.key, not row.refused)):
-        lines.append(f"| `{row.key}` | {row.with_what} | {'refused' if row.refused else 'no effect'} |")
-    return "\n".join(lines)
-
-
 def _holding(facts: Facts, refused: bool) -> Iterator[tuple[str, str]]:
     """Yield key and sentence of each row that holds."""
     for row in ROWS:

@@ -33,10 +33,6 @@ class SamplerMember(Optioned):
     """Whether it draws from typed graphs: a draw reads the given list, its name and its fan-out alone."""
 
 
-def _none_idle(config: Any) -> dict[str, str]:
-    return {}
-
-
 @dataclass(frozen=True)
 class ModelMember(Optioned):
     """A model: build(config, layers, in_dim, out_dim) -> Model; with edge_dim too where it reads edge features."""
@@ -49,7 +45,7 @@ class ModelMember(Optioned):
     """Settings of hidden rows (hidden, dropout, norm) that a model of one layer reads; None if it may read any."""
     has: tuple[str, ...] = ()
     """Defaults of its layers: "norm", layer normalisation; "residual", residuals of their own."""
-    idle_options: Callable[[Any], dict[str, str]] = _none_idle
+    idle_options: Callable[[Any], dict[str, str]] = lambda config: {}
     """From a ModelConfig to the options that its other options make idle, and why."""
 
 

@@ -18,7 +18,7 @@ from leapmpi.dataset.hdf5.attributes import Attributes
 from leapmpi.dataset.names_of_vertices import digest_of
 from leapmpi.errors import DataError
 
-FILE, DIGEST = "column_encoders", "column_encoders_digest"
+FILE = "column_encoders"
 OF_DATASET = "column-encoders.json"
 """Name of the file in a dataset."""
 
@@ -33,19 +33,19 @@ THERE = "/there"
 _WHAT = {FILE: "the encoders of the columns", KEYS: "the keys of the rows"}
 
 
-def beside_path(path: Path, attributes: Attributes, kind: str = FILE) -> Path | None:
-    """Return the file of `kind` (FILE or KEYS) of the graph file or dataset.h5 `path`; None without.
+def beside_path(path: Path, attributes: Attributes, kind: str = FILE, what: str = "") -> Path | None:
+    """Return the file of `kind` (FILE, KEYS, or one that messages call `what`) of the graph file or dataset.h5 `path`.
 
-    attributes: those of `path`. Raises DataError when it is missing, or is not the one that was written with the graph.
+    None without. attributes: those of `path`. Raises DataError when it is missing, or not the one that was written with
+    the graph.
     """
     if kind not in attributes:
         return None
-    name = str(attributes[kind])
-    file = path.with_name(Path(name).name)
+    what, file = what or _WHAT[kind], path.with_name(Path(str(attributes[kind])).name)
     if not file.is_file():
-        raise DataError(f"{file}, {_WHAT[kind]} of {path}, is missing; keep the two files together")
+        raise DataError(f"{file}, {what} of {path}, is missing; keep the two files together")
     if digest_of(file) != attributes.get(f"{kind}_digest"):
-        raise DataError(f"{file} does not hold {_WHAT[kind]} of {path}: their digests differ")
+        raise DataError(f"{file} does not hold {what} of {path}: their digests differ")
     return file
 
 

@@ -69,17 +69,13 @@ class EdgeSplits:
         """Return the relations by the names of their arrays in files."""
         return self._given("relation")
 
-    def negative_arrays(self) -> dict[str, np.ndarray]:
-        """Return the given negatives by the names of their arrays in files."""
-        return self._given("negatives")
-
     def carried_arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays with a row per held-back edge that name no vertices."""
         return {**self.label_arrays(), **self.time_arrays(), **self.relation_arrays()}
 
     def pairs(self) -> dict[str, np.ndarray]:
         """Return all arrays that name vertices."""
-        return {**self.arrays(), **self.negative_arrays()}
+        return {**self.arrays(), **self._given("negatives")}
 
     def file_arrays(self) -> dict[str, np.ndarray]:
         """Return all arrays by their names in files."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -99,8 +100,5 @@ def _file_of(path: Path, attributes: Attributes) -> Path:
 
 def digest_of(path: Path) -> str:
     """Return the BLAKE2b of the file `path`, in hexadecimal digits."""
-    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
     with path.open("rb") as file:
-        while block := file.read(_READ_AT_ONCE):
-            state.update(block)
-    return state.hexdigest()
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=DIGEST_BYTES)).hexdigest()

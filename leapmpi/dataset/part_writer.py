@@ -249,7 +249,8 @@ class PartWriter:
 
     def _write_vertex_data(self) -> None:
         size = sum(row_bytes(array) for array in self._vertex_data.values())
-        size += max((row_bytes(features) for features in self._features_by_type()), default=0)
+        of_types = self._graph.typed.features if self._graph.typed else ()
+        size += max((row_bytes(features) for features in of_types if features is not None), default=0)
 
         # The entries of sparse features each part has so far.
         ends = np.zeros(len(self._writers), np.int64)
@@ -270,11 +271,6 @@ class PartWriter:
                         writers[name].append(part)
             for i, (low, high) in self._slices(starts):
                 self._append_by_type(rows[low:high], self._writers[i])
-
-    def _features_by_type(self) -> list[np.ndarray]:
-        """List the features of the types that have some."""
-        typed = self._graph.typed
-        return [] if typed is None else [features for features in typed.features if features is not None]
 
     def _append_by_type(self, rows: np.ndarray, writers: dict[str, ArrayWriter]) -> None:
         """Append the features of `rows`, sorted by type, to the arrays of their types."""

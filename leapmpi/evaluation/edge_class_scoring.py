@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 
@@ -14,14 +12,12 @@ from leapmpi.dataset.topology import Topology
 from leapmpi.errors import ConfigError
 from leapmpi.evaluation.held_back_edges import HeldBackEdges
 from leapmpi.evaluation.outputs import Round
-from leapmpi.evaluation.scoring import OutcomeScoring, Scores, scores_one_by_one
+from leapmpi.evaluation.scoring import OutcomeScoring
 from leapmpi.exchange.context import RankContext
-from leapmpi.nn.model import Model
 from leapmpi.nn.task import EdgeTask
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.scoring.class_report import Outcome
-from leapmpi.scoring.metric import Metric
 
 _EDGES_AT_ONCE = 1 << 16
 
@@ -65,14 +61,6 @@ class EdgeClassScoring(OutcomeScoring):
         ctx = self.outputs.ctx
         home = home_of(self.held_back.edges[split][:, 1], ctx.rank_offsets)
         return self._labels[split][home == ctx.rank]
-
-    def scores_of(self, models: Sequence[Model], remote: str, metric: Metric) -> list[Scores]:
-        """Score by each of `models`, one after the other, fed by the mode `remote`. Collective."""
-        return scores_one_by_one(self, models, remote, metric)
-
-    def take_breakdown(self) -> dict[str, dict]:
-        """Return nothing: classes of edges have no breakdown."""
-        return {}
 
     def outcomes(self, split: str) -> list[Outcome]:
         """Return scores and labels of the edges of `split` whose destination this rank owns. Collective."""

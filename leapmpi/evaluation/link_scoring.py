@@ -28,9 +28,8 @@ from leapmpi.errors import ConfigError
 from leapmpi.evaluation.held_back_edges import HeldBackEdges, ToEmbed
 from leapmpi.evaluation.known_triples import KnownTriples
 from leapmpi.evaluation.outputs import Round
-from leapmpi.evaluation.scoring import Scores, scores_one_by_one
+from leapmpi.evaluation.scoring import Scores, Scoring
 from leapmpi.exchange.context import RankContext
-from leapmpi.nn.model import Model
 from leapmpi.nn.scorer import Scorer, relations_for
 from leapmpi.runs import progress_line
 from leapmpi.sampling.negative_sampler import negatives_named
@@ -52,7 +51,7 @@ _DRAWN = 100
 """Negatives of an edge where their number is not given; for the AUC where edges are ranked among all vertices too."""
 
 
-class LinkScoring:
+class LinkScoring(Scoring):
     """Scoring of the edge splits. `details` holds all figures of the last scores, by split; `by_relation` the same for
     each relation of a typed graph, by its name, with the number of its `edges`.
     """
@@ -141,14 +140,6 @@ class LinkScoring:
                 tables.append(table(name, edges[chosen], *self.held_back.embedded(key, needed)))
             self.details[name] = all_figures(np.concatenate(tables))
         return {name: self.details[name][metric.name] if name in self.details else None for name in self.edges}
-
-    def scores_of(self, models: Sequence[Model], remote: str, metric: Metric) -> list[Scores]:
-        """Score by each of `models`, one after the other, fed by the mode `remote`. Collective."""
-        return scores_one_by_one(self, models, remote, metric)
-
-    def take_breakdown(self) -> dict[str, dict]:
-        """Return nothing: links have no breakdown."""
-        return {}
 
     def full_report(self, metrics: Sequence[Metric], by_class: bool) -> dict[str, dict]:
         """Return `metrics`: the score of each of them on each split, and `figures`: all figures of each split that has

@@ -41,8 +41,12 @@ class Scoring(Protocol):
         ...
 
     def scores_of(self, models: Sequence[Model], remote: str, metric: Metric) -> list[Scores]:
-        """Score all splits by each of `models`, with inputs fetched by the mode `remote`."""
-        ...
+        """Score all splits by each of `models`, one after the other, with inputs fetched by the mode `remote`."""
+        found = []
+        for model in models:
+            with self.outputs.of(model, remote):
+                found.append(self.scores(metric))
+        return found
 
     def trivial_scores(self, metric: Metric) -> dict[str, float | str | None]:
         """Score a model that has learned nothing, and return its `answer` in words."""
@@ -53,11 +57,11 @@ class Scoring(Protocol):
         ...
 
     def take_breakdown(self) -> dict[str, dict]:
-        """Take the last scores of one model apart by class, degree and part, by split; once."""
-        ...
+        """Take the last scores of one model apart by class, degree and part, by split; once. Empty for edges."""
+        return {}
 
 
-class OutcomeScoring:
+class OutcomeScoring(Scoring):
     """Scoring by metrics of answers and labels. Sub-classes compute these outcomes."""
 
     outputs: Outputs
@@ -127,15 +131,6 @@ class OutcomeScoring:
 
     def _value(self, metric: Metric, outcomes: list[Outcome] | None) -> float | None:
         return value_of(metric, outcomes, self.outputs.ctx.communicator) if outcomes else None
-
-
-def scores_one_by_one(scoring: Scoring, models: Sequence[Model], remote: str, metric: Metric) -> list[Scores]:
-    """Score by each of `models`, one after the other, fed by the mode `remote`. Collective."""
-    found = []
-    for model in models:
-        with scoring.outputs.of(model, remote):
-            found.append(scoring.scores(metric))
-    return found
 
 
 def value_of(metric: Metric, outcomes: list[Outcome], communicator: Communicator) -> float | None:

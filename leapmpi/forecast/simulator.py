@@ -35,7 +35,7 @@ from leapmpi.forecast.type_counts import of_first_iteration
 from leapmpi.forecast.virtual_job import DRY_EPOCH, Batches, VirtualJob, keep_copies, root_batches
 from leapmpi.forecast.virtual_ranks import virtual_ranks
 from leapmpi.forecast.virtual_world import VirtualWorld
-from leapmpi.nn.model import Model, model_of
+from leapmpi.nn.model import model_of
 from leapmpi.nn.parameters import ParameterLayout
 from leapmpi.plan.cost_model import Counts, Rates
 from leapmpi.plan.homes import home_of
@@ -136,7 +136,8 @@ class Forecaster:
         """Predict `config` on `ranks` ranks. Raises ConfigError and DataError for settings that cannot be trained."""
         check(facts_of(config, self.dataset))
         strategy_named(config.strategy.name).check_settings(config, self.dataset)
-        several = _several_models(config, self.dataset)
+        differing = variations(config).values() if config.strategy.vary else ()
+        several = [model_of(each, self.dataset) for each in differing]
         models = [ParameterLayout(model).gradients.nbytes for model in several]
         if several:
             # Inputs are fetched once for all, and the largest model stands for the memory of an iteration.
@@ -337,13 +338,6 @@ def sampled_of(job: VirtualJob, minibatches: Sequence[MiniBatch], traffic: Traff
 def _memory(job: VirtualJob, minibatches: Sequence[MiniBatch]) -> np.ndarray:
     """Return the bytes that an iteration of `minibatches` takes on each rank: int64[ranks]."""
     return np.array(list(map(predicted_memory, job.engines, minibatches)))
-
-
-def _several_models(config: Config, dataset: Dataset) -> list[Model]:
-    """Return the models of `config`, which differ; none where it has one."""
-    if not config.strategy.vary:
-        return []
-    return [model_of(each, dataset) for each in variations(config).values()]
 
 
 def _counts(engine: Engine, minibatches: Sequence[MiniBatch], traffic: Traffic) -> Counts:

@@ -56,6 +56,7 @@ class VirtualWorld:
             running = [not stack.dead for stack in stacks]
             if not any(running):
                 return results
+            # Functions tell exchanges apart: each kind has one of this module, as a lambda would differ on every rank.
             if not all(running) or len({deliver for deliver, _ in results}) > 1:
                 raise CommunicationError("virtual ranks do not take part in the same exchanges")
             deliver = results[0][0]

@@ -176,13 +176,9 @@ def changes(saved: dict[str, Any], config: Config, dataset: Dataset, ranks: int)
     yield from lost_values(flattened(saved["config"]))
     before = flattened(saved["config"])["train.epochs"]
     if before != config.train.epochs:
-        cosine = ", over which --lr-schedule cosine lowers the rate from here on" if _cosine(config) else ""
+        decays = any(each.train.lr_schedule == "cosine" for each in models_of(config))
+        cosine = ", over which --lr-schedule cosine lowers the rate from here on" if decays else ""
         yield f"{config.train.epochs} epochs instead of {before}{cosine}"
-
-
-def _cosine(config: Config) -> bool:
-    """Return whether the learning rate of any model depends on the number of epochs."""
-    return any(each.train.lr_schedule == "cosine" for each in models_of(config))
 
 
 def replayed_records(config: Config, dataset: Dataset, ranks: int) -> list[TuningRecord]:

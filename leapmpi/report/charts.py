@@ -127,8 +127,8 @@ class _Plane:
 
 def _line_chart(figure: LineFigure, width: int) -> Drawing:
     x0, x1, y0, y1 = value_range(figure)
-    values = ticks(y0, y1, 5, figure.y_unit)
-    left = 26 + max((width_of(short(value, figure.y_unit)) for value in values), default=0.0)
+    values = ticks(y0, y1, 5, figure.unit)
+    left = 26 + max((width_of(short(value, figure.unit)) for value in values), default=0.0)
     plane = _Plane(x0, x1, y0, y1, left, width)
     parts = _axes(plane, figure, values)
     shares = agreeing(figure.lines)
@@ -178,7 +178,7 @@ def _axes(plane: _Plane, figure: LineFigure, values: Sequence[float]) -> list[Ma
     for value in values:
         y = plane.y(value)
         parts.append(element("path", d=f"M{pixels(left)} {pixels(y)}H{right}", class_="grid"))
-        parts.append(label(left - 6, y + 4, short(value, figure.y_unit), "end"))
+        parts.append(label(left - 6, y + 4, short(value, figure.unit), "end"))
     for value in _x_ticks(plane, figure.x_label == "epoch"):
         parts.append(inside(plane.x(value), bottom + 16, short(value), plane.width))
     parts.append(element("path", d=f"M{pixels(left)} {TOP}V{bottom}H{right}", class_="axis"))
@@ -218,7 +218,7 @@ def _line(plane: _Plane, line: Line, colour: str, figure: LineFigure, place: int
     if (line.marked or len(x) == 1) and len(x) <= _MOST_MARKS and not line.reference:
         for a, b in zip(x.tolist(), y.tolist(), strict=True):
             if np.isfinite(b):
-                tooltip = f"{line.label}: {shown(b, figure.y_unit)} at {shown(a)}"
+                tooltip = f"{line.label}: {shown(b, figure.unit)} at {shown(a)}"
                 spot = {"cx": pixels(plane.x(a)), "cy": pixels(plane.y(b)), "r": 3 if place == 0 else 2}
                 parts.append(element("circle", element("title", tooltip), **spot, class_=colour))
     return joined(parts)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from leapmpi.report.numbers import shown, title_of
+from leapmpi.report.numbers import COUNT, shown, title_of
 
 MOST_POINTS = 400
 """Most points of a line, and rows of its table. Longer lines are averaged over equal shares."""
@@ -25,13 +25,20 @@ class Figure:
 
     name: str
     title: str
+    unit = COUNT
+    """Unit of the numbers, but for those of a first column."""
 
     def table(self) -> list[list[str]]:
-        """Return the numbers as text for people: a row of headings, then the rows."""
-        raise NotImplementedError
+        """Return `values` as text for people: a row of headings, then the rows."""
+        head, *rows = self.values()
+        units = ["", *[self.unit] * (len(head) - 1)]
+        return [
+            [each if isinstance(each, str) else shown(each, unit) for each, unit in zip(row, units, strict=True)]
+            for row in (head, *rows)
+        ]
 
     def values(self) -> list[list[str | float]]:
-        """Return the numbers as they are, in the same rows: seconds, bytes, shares. Missing ones are NaN."""
+        """Return a row of headings, then rows of numbers as they are: seconds, bytes, shares. Missing ones are NaN."""
         raise NotImplementedError
 
     def csv(self) -> str:
@@ -64,15 +71,8 @@ class LineFigure(Figure):
     x_label: str
     y_label: str
     lines: Sequence[Line]
-    y_unit: str = ""
+    unit: str = ""
     from_zero: bool = False
-
-    def table(self) -> list[list[str]]:
-        """Return one row for each x of any line, after thinning."""
-        head, *rows = self.values()
-        return [[str(each) for each in head]] + [
-            [shown(float(x)), *(shown(float(each), self.y_unit) for each in row)] for x, *row in rows
-        ]
 
     def values(self) -> list[list[str | float]]:
         """Return one row for each x of any line, after thinning."""
@@ -105,13 +105,6 @@ class BarFigure(Figure):
         """Title of the axis of numbers."""
         return self.measure or title_of(self.unit)
 
-    def table(self) -> list[list[str]]:
-        """Return one row per bar."""
-        rows = [[self.first, *(label for label, _ in self.stacks)]]
-        for number, label in enumerate(self.labels):
-            rows.append([label, *(shown(values[number], self.unit) for _, values in self.stacks)])
-        return rows
-
     def values(self) -> list[list[str | float]]:
         """Return one row per bar."""
         rows: list[list[str | float]] = [[self.first, *(label for label, _ in self.stacks)]]
@@ -130,13 +123,6 @@ class HeatFigure(Figure):
     column_title: str
     unit: str = ""
     notes: Sequence[str] = field(default=())
-
-    def table(self) -> list[list[str]]:
-        """Return the matrix with row and column headings."""
-        head, *rows = self.values()
-        return [[str(each) for each in head]] + [
-            [str(label), *(shown(float(each), self.unit) for each in row)] for label, *row in rows
-        ]
 
     def values(self) -> list[list[str | float]]:
         """Return the matrix with row and column headings."""
@@ -175,11 +161,6 @@ class SchemaFigure(Figure):
 
     types: Sequence[SchemaType]
     relations: Sequence[SchemaRelation]
-
-    def table(self) -> list[list[str]]:
-        """Return one row per relation."""
-        head, *rows = self.values()
-        return [[str(each) for each in head]] + [[*map(str, names), f"{edges:,}"] for *names, edges in rows]
 
     def values(self) -> list[list[str | float]]:
         """Return one row per relation."""

@@ -104,13 +104,10 @@ def _of_updates(run: RunData) -> Iterator[Advice]:
     counts = [len(each["losses"]) for each in run.epochs if each.get("losses")]
     if not counts or len(counts) < len(run.epochs):
         return
-    if sentence := few_updates(len(counts), max(counts), _is_whole_batch(run)):
+    whole = bool(run.config and run.config.strategy.name in _FULL_BATCH)
+    if sentence := few_updates(len(counts), max(counts), whole):
         settled = len(run.scored) >= 4 and not _last_quarter(run) > _NOTABLE
         yield Advice(2, GOOD if settled else FAIR, f"Only {sentence}.")
-
-
-def _is_whole_batch(run: RunData) -> bool:
-    return bool(run.config and run.config.strategy.name in _FULL_BATCH)
 
 
 def _values(run: RunData) -> list[float]:

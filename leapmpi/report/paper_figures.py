@@ -114,9 +114,9 @@ def _lines(figure: LineFigure, axes: Any) -> None:
 
     # The tick marks of the page.
     whole = figure.x_label == "epoch"
-    across, up = ticks(x0, x1, 8, whole=whole), ticks(y0, y1, 5, figure.y_unit)
+    across, up = ticks(x0, x1, 8, whole=whole), ticks(y0, y1, 5, figure.unit)
     axes.set_xticks(across, [short(each) for each in across])
-    axes.set_yticks(up, [short(each, figure.y_unit) for each in up])
+    axes.set_yticks(up, [short(each, figure.unit) for each in up])
 
 
 def _bars(figure: BarFigure, axes: Any) -> None:

@@ -37,12 +37,9 @@ def over_seeds(runs: Sequence[Run]) -> list[dict[str, Any]]:
         kept = {key: str(each) for key, each in values.items() if key not in _SEEDS}
         kept = {key: each for key, each in kept.items() if not key.startswith(_NOT_OF_THE_MODEL)}
         groups.setdefault((*sorted(kept.items()), run.summary.get("metric")), []).append(run)
-    groups = {key: members for key, members in groups.items() if len(set(map(_seeds_of, members))) > 1}
+    seeds = {key: {(run.config.train.seed, run.config.model.seed) for run in each} for key, each in groups.items()}
+    groups = {key: members for key, members in groups.items() if len(seeds[key]) > 1}
     return [_entry(dict(key[:-1]), [dict(each[:-1]) for each in groups], members) for key, members in groups.items()]
-
-
-def _seeds_of(run: Run) -> tuple[int, int]:
-    return run.config.train.seed, run.config.model.seed
 
 
 def _entry(own: Mapping[str, str], others: Sequence[Mapping[str, str]], members: Sequence[Run]) -> dict[str, Any]:
@@ -70,13 +67,9 @@ def seed_table(entries: Sequence[Mapping[str, Any]]) -> str:
     lines = [["settings", "runs", "metric", "val", "test"]]
     for each in entries:
         metric = f"{each['metric']}{', exact' * each['exact']}"
-        scores = [_score(each.get(split)) for split in ("val", "test")]
+        scores = [spread_text(each[split]) if split in each else "-" for split in ("val", "test")]
         lines.append([each["settings"] or "all alike", str(each["runs"]), metric, *scores])
     return f"mean and deviation over seeds\n{fitted(lines)}"
-
-
-def _score(found: Mapping[str, float] | None) -> str:
-    return "-" if found is None else spread_text(found)
 
 
 def spread_text(found: Mapping[str, float]) -> str:

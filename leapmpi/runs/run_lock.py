@@ -15,7 +15,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -59,6 +59,7 @@ class Holder:
     restarts: int
     since: str
     stopping: int = 0
+    """The last field, of one digit: it is overwritten in the file (`_report_stopping`)."""
 
     def name(self) -> str:
         """'rank 0 of 4 on n7, process 123, since 2031-02-03 04:05:06 UTC'."""
@@ -68,7 +69,7 @@ class Holder:
     def is_leaving(self) -> bool:
         """Return whether it is stopping: after a stop request, or as this is the same Slurm job, requeued."""
         requeued = bool(self.job) and self.job == os.environ.get("SLURM_JOB_ID")
-        return bool(self.stopping) or (requeued and self.restarts < _restarts(os.environ))
+        return bool(self.stopping) or (requeued and self.restarts < _restarts())
 
 
 @dataclass(frozen=True)
@@ -210,11 +211,11 @@ def _this_process(token: str, ranks: int, locked: bool) -> Holder:
     since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     job = os.environ.get("SLURM_JOB_ID", "")
     where = socket.gethostname(), os.getpid(), ranks, _machine()
-    return Holder(token, *where, locked, job, _restarts(os.environ), since)
+    return Holder(token, *where, locked, job, _restarts(), since)
 
 
-def _restarts(environment: Mapping[str, str]) -> int:
-    found = environment.get("SLURM_RESTART_COUNT", "")
+def _restarts() -> int:
+    found = os.environ.get("SLURM_RESTART_COUNT", "")
     return int(found) if found.isdigit() else 0
 
 

@@ -94,6 +94,7 @@ def load_by_role(
         cpu = torch.device("cpu")
         part = world.on_all(lambda: load(held_whole, dataset, role, cpu, phases, rates))
     else:
+        # The other role loads now; errors are agreed upon by all ranks.
         world.on_all(lambda: None)
 
     # What compute ranks need to know of the data.

@@ -190,6 +190,7 @@ class Checkpointer:
         first, rank = communicator.rank == 0, communicator.rank
         any_of_rank = int(communicator.all_gather_rows(np.array([len(of_rank)])).max()) > 0
         state.values["rank_pieces"] = communicator.size if any_of_rank else 0
+        # 63 of its bits are a positive int64.
         token = communicator.broadcast(np.array([uuid.uuid4().int >> 65]) if first else None, "control")
         state.values["checkpoint"] = int(token[0])
 
@@ -215,6 +216,7 @@ class Checkpointer:
         try:
             self.trainer.world.on_all(action)
         except Interrupted:
+            # A second signal ends the job; any other error costs this checkpoint alone.
             raise
         except LeapmpiError as error:
             return error

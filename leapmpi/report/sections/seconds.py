@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leapmpi.report.figures import BarFigure, Figure, Line, LineFigure, line_of
+from leapmpi.report.figures import BarFigure, Figure, LineFigure, line_of
 from leapmpi.report.markup import Markup, note, table
 from leapmpi.report.numbers import SECONDS, SHARE, shown
 from leapmpi.report.page import Section
@@ -19,7 +19,11 @@ _LEAST = 0.005
 def section(runs: Sequence[RunData]) -> Section:
     """Return seconds of epochs, and seconds of a warm epoch by phase, of each run and each rank."""
     figures: list[Figure] = []
-    lines = [_epoch_seconds(run) for run in runs if run.epochs]
+    lines = [
+        line_of(run.label, [(each["epoch"], each.get("seconds", np.nan)) for each in run.epochs])
+        for run in runs
+        if run.epochs
+    ]
     if lines:
         figures.append(LineFigure("epoch-seconds", "Seconds of each epoch", "epoch", "seconds", lines, from_zero=True))
     if any(run.phase_means() for run in runs):
@@ -29,11 +33,6 @@ def section(runs: Sequence[RunData]) -> Section:
     columns = [_facts(run) for run in runs]
     rows = [[row[0][0], *(text for _, text in row)] for row in zip(*columns, strict=True)]
     return Section("Time", [table([["", *(run.label for run in runs)], *rows])], figures, _unknown(runs))
-
-
-def _epoch_seconds(run: RunData) -> Line:
-    points = [(each["epoch"], each.get("seconds", np.nan)) for each in run.epochs]
-    return line_of(run.label, points)
 
 
 def _by_phase(runs: Sequence[RunData]) -> BarFigure:

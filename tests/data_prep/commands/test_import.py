@@ -229,6 +229,15 @@ def test_ogb(prep, tmp_path, small, raw):
         assert_small(imported(prep, tmp_path, tmp_path / "g" / "raw", "--overwrite")[0], small)
 
 
+def test_ogb_without_its_last_edges(prep, tmp_path, small):
+    write_ogb(tmp_path / "g", small, True, "".join(f"{label}\n" for label in small.labels))
+    write_gz(tmp_path / "g/raw/num-edge-list.csv.gz", "9\n")
+    outcome = prep("import", tmp_path / "g", tmp_path / "out.h5")
+    assert outcome.code == 3
+    assert "edge.csv.gz holds 8 edges, but num-edge-list says 9; is it truncated?" in outcome.error
+    assert not (tmp_path / "out.h5").exists()
+
+
 def test_ogb_multilabel_with_gaps(prep, tmp_path, small):
     write_ogb(tmp_path / "g", small, True, "1,1\n0,nan\n0,1\n,\n1,0\n0,0\n")
     graph, out = imported(prep, tmp_path, tmp_path / "g")
