@@ -222,17 +222,33 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
         (
             "self.register_buffer('c', torch.zeros(1))",
             "self.c += 1; return self.b(h, edge_index)",
-            "changes the buffer c",
+            "writes the buffer c",
         ),
         (
             "self.register_buffer('c', torch.zeros(1))",
             "self.c += self.training; return self.b(h, edge_index)",
-            "changes the buffer c",
+            "writes the buffer c",
+        ),
+        (
+            "self.register_buffer('c', torch.zeros(1))",
+            "self.c.fill_(0); return self.b(h, edge_index)",
+            "writes the buffer c",
+        ),
+        ("", "self.register_buffer('c', h.detach()); return self.b(h, edge_index)", "makes the buffer c"),
+        (
+            "",
+            "self.training and self.register_buffer('c', h.detach()); return self.b(h, edge_index)",
+            "makes the buffer c",
+        ),
+        (
+            "self.n = nn.LazyBatchNorm1d()",
+            "return self.b(self.n(h).nothing, edge_index)",
+            "'Tensor' object has no attribute 'nothing'",
         ),
         (
             "self.a.lin = torch.nn.utils.parametrizations.spectral_norm(self.a.lin)",
             "return self.b(h, edge_index)",
-            r"changes the buffer a\.lin\.parametrizations\.weight\.0\._[uv]",
+            r"writes the buffer a\.lin\.parametrizations\.weight\.0\._[uv]",
         ),
         (
             "self.kept = 0",

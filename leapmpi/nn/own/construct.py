@@ -260,7 +260,7 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
 
 
 def _run_once(model: OwnModel, blocks: Sequence[BlockTensors], rows: Rows) -> None:
-    """Run `model` on `rows`. Raises ConfigError where it changes a buffer."""
+    """Run `model` on `rows`. Raises ConfigError where it writes a buffer."""
     with torch.no_grad(), model.keeping_buffers():
         model(blocks, rows)
 

@@ -166,19 +166,22 @@ class OwnModel(Model):
 
     @contextmanager
     def keeping_buffers(self) -> Iterator[None]:
-        """Let runs of the module change no buffer. Raises ConfigError at the end of the block where one did."""
-        # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them. Each tensor counts
+        """Let runs of the module write no buffer. Raises ConfigError at the end of the block where one did."""
+        # Buffers that a run writes would drift apart between ranks, and no checkpoint holds them. Each tensor counts
         # the writes to it: one that leaves the values as they are would change them once the weights have changed.
         before = {name: (buffer, buffer._version, buffer.clone()) for name, buffer in self.module.named_buffers()}
         yield
         for name, buffer in self.module.named_buffers():
-            if name not in before:
-                continue
-            known, version, values = before[name]
+            known, version, values = before.get(name, (None, 0, None))
+            if values is None:
+                raise ConfigError(
+                    f"--model {self.named}: forward makes the buffer {name}, but every rank would have its own copy; "
+                    "make it in __init__, or use a local variable"
+                )
             if buffer is not known or buffer._version != version or not torch.equal(buffer, values):
                 raise ConfigError(
-                    f"--model {self.named}: forward changes the buffer {name}, but every rank would have its own copy; "
-                    "leapmpi keeps parameters only"
+                    f"--model {self.named}: forward writes the buffer {name}, but every rank would have its own copy; "
+                    "leapmpi keeps parameters only; for what it computes again each time use a local variable"
                 )
 
     def after(self, *args: Any, **kwargs: Any) -> Tensor:
