@@ -138,7 +138,7 @@ class OwnModel(Model):
         """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
         try:
-            with self.naming("forward", passage), passage:
+            with self._keeping_state(), self.naming("forward", passage), passage:
                 out = self.module(self._inputs(passage, x), **self._of_graph(passage.graphs))
         finally:
             self.passings.end()
@@ -166,23 +166,42 @@ class OwnModel(Model):
 
     @contextmanager
     def keeping_buffers(self) -> Iterator[None]:
-        """Let runs of the module write no buffer. Raises ConfigError at the end of the block where one did."""
-        # Buffers that a run writes would drift apart between ranks, and no checkpoint holds them. Each tensor counts
-        # the writes to it: one that leaves the values as they are would change them once the weights have changed.
-        before = {name: (buffer, buffer._version, buffer.clone()) for name, buffer in self.module.named_buffers()}
+        """Let runs of the module change no buffer. Raises ConfigError at the end of the block where one did."""
+        # A write through `.data` is not counted, so values are compared.
+        before = {name: (buffer, buffer.clone()) for name, buffer in self.module.named_buffers()}
         yield
+        for name, (buffer, values) in before.items():
+            if not torch.equal(buffer, values):
+                raise self._written(name)
+
+    @contextmanager
+    def _keeping_state(self) -> Iterator[None]:
+        """Let a run make no parameter or buffer, and write no buffer. Raises ConfigError where it did."""
+        # Each rank would have its own, and no checkpoint holds it. Tensors count the writes to them: one that leaves
+        # the values as they are would change them once the weights have changed.
+        known = dict(self.module.named_parameters())
+        before = {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
+        yield
+        for name, parameter in self.module.named_parameters():
+            if parameter is not known.get(name):
+                raise ConfigError(
+                    f"--model {self.named}: forward makes the parameter {name}, which would not be trained; make it in "
+                    "__init__, or use a lazy module of torch"
+                )
         for name, buffer in self.module.named_buffers():
-            known, version, values = before.get(name, (None, 0, None))
-            if values is None:
+            if name not in before:
                 raise ConfigError(
                     f"--model {self.named}: forward makes the buffer {name}, but every rank would have its own copy; "
                     "make it in __init__, or use a local variable"
                 )
-            if buffer is not known or buffer._version != version or not torch.equal(buffer, values):
-                raise ConfigError(
-                    f"--model {self.named}: forward writes the buffer {name}, but every rank would have its own copy; "
-                    "leapmpi keeps parameters only; for what it computes again each time use a local variable"
-                )
+            if buffer is not before[name][0] or buffer._version != before[name][1]:
+                raise self._written(name)
+
+    def _written(self, buffer: str) -> ConfigError:
+        return ConfigError(
+            f"--model {self.named}: forward writes the buffer {buffer}, but every rank would have its own copy; "
+            "leapmpi keeps parameters only; for what it computes again each time use a local variable"
+        )
 
     def after(self, *args: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError("a user's module is run as a whole")
