@@ -1,4 +1,4 @@
-"""Copies standard input to standard output, but for Open MPI's reports of ended ranks once leapmpi has said why it ends.
+"""Copies standard input to standard output, but for Open MPI's reports of ended ranks once leapmpi has said why.
 
     errors.py < what mpirun and its ranks write to standard error
 

@@ -150,7 +150,7 @@ REPORT = (
     f"{RULE}prterun detected that one or more processes exited with non-zero status,\n\n   Exit code:    75\n{RULE}"
 )
 
-ABORTED = f'{RULE}prterun has exited due to process rank 1 with PID 0 on node vm calling\n"abort". This may have caused\n{RULE}'
+ABORTED = f'{RULE}prterun has exited due to process rank 1 with PID 0 on node vm calling\n"abort". More\n{RULE}'
 
 
 @pytest.mark.parametrize(
