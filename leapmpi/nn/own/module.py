@@ -98,6 +98,8 @@ class OwnModel(Model):
         """Whether runs note the results of each module."""
         self.last: Passage | None = None
         """The last run of `forward`, where it is examined."""
+        self.tried: Tensor | None = None
+        """Logits of an example that is the same on all ranks, in evaluation; None where they may differ."""
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """List the parameters of the module, by its own names."""
