@@ -234,11 +234,11 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
             "self.c.fill_(0); return self.b(h, edge_index)",
             "writes the buffer c",
         ),
-        ("", "self.register_buffer('c', h.detach()); return self.b(h, edge_index)", "makes the buffer c"),
+        ("", "self.register_buffer('c', h.detach()); return self.b(h, edge_index)", "writes the buffer c"),
         (
             "",
             "self.training and self.register_buffer('c', h.detach()); return self.b(h, edge_index)",
-            "makes the buffer c",
+            "writes the buffer c",
         ),
         (
             "",
@@ -290,7 +290,7 @@ def test_a_mistake_in_a_hook_of_later_steps_gets_a_sentence_too(tmp_path):
 @pytest.mark.parametrize(
     ("late", "sentence"),
     [
-        ("self.register_buffer('c', torch.zeros(1))", "makes the buffer c"),
+        ("self.register_buffer('c', torch.zeros(1))", "writes the buffer c"),
         ("self.c = nn.Parameter(torch.zeros(1))", "makes the parameter c"),
         ("self.kept.add_(1)", "writes the buffer kept"),
         ("self.kept = self.kept + 1", "writes the buffer kept"),

@@ -179,25 +179,33 @@ class OwnModel(Model):
     @contextmanager
     def _keeping_state(self) -> Iterator[None]:
         """Let a run make no parameter or buffer, and write no buffer. Raises ConfigError where it did."""
-        # Each rank would have its own, and no checkpoint holds it. Tensors count the writes to them: one that leaves
-        # the values as they are would change them once the weights have changed.
-        known = dict(self.module.named_parameters())
-        before = {name: (buffer, buffer._version) for name, buffer in self.module.named_buffers()}
+        before = self._state()
         yield
+        after = self._state()
+        if len(before) == len(after) and all(a is b and n == m for (a, n), (b, m) in zip(before, after, strict=True)):
+            return
+        known = {id(tensor): writes for tensor, writes in before}
         for name, parameter in self.module.named_parameters():
-            if parameter is not known.get(name):
+            if id(parameter) not in known:
                 raise ConfigError(
                     f"--model {self.named}: forward makes the parameter {name}, which would not be trained; make it in "
                     "__init__, or use a lazy module of torch"
                 )
         for name, buffer in self.module.named_buffers():
-            if name not in before:
-                raise ConfigError(
-                    f"--model {self.named}: forward makes the buffer {name}, but every rank would have its own copy; "
-                    "make it in __init__, or use a local variable"
-                )
-            if buffer is not before[name][0] or buffer._version != before[name][1]:
+            if known.get(id(buffer)) != buffer._version:
                 raise self._written(name)
+        raise ConfigError(
+            f"--model {self.named}: forward removes or moves a parameter or buffer; leave all as they are"
+        )
+
+    def _state(self) -> list[tuple[Tensor, int]]:
+        """List parameters and buffers, with the number of writes to each buffer."""
+        # Each rank would have its own buffers, and no checkpoint holds them. Writes count: one that leaves the values
+        # as they are would change them once the weights have changed. By name this would take longer, in every run.
+        modules = list(self.module.modules())
+        parameters = [(each, 0) for module in modules for each in module._parameters.values() if each is not None]
+        buffers = [each for module in modules for each in module._buffers.values() if each is not None]
+        return [*parameters, *((each, each._version) for each in buffers)]
 
     def _written(self, buffer: str) -> ConfigError:
         return ConfigError(
