@@ -1,4 +1,4 @@
-"""Copies standard input to standard output, but for Open MPI's reports of exit codes once leapmpi has said why it ends.
+"""Copies standard input to standard output, but for Open MPI's reports of ended ranks once leapmpi has said why.
 
     errors.py < what mpirun and its ranks write to standard error
 
@@ -10,7 +10,10 @@ import re
 import sys
 
 DASHES = b"-" * 74 + b"\n"
-REPORT = re.compile(rb"(?:prterun|mpirun) detected that one or more processes exited|MPI_ABORT was invoked")
+PROGRAM = rb"(?:prterun|mpirun) "
+REPORT = re.compile(
+    PROGRAM + rb"(?:detected that one or more processes exited|has exited due to process rank)|MPI_ABORT was invoked"
+)
 REASON = re.compile(rb"\s*leapmpi(?:-prep)?: ")
 
 
@@ -18,7 +21,8 @@ def main() -> None:
     """Copy line by line; what ends without a line break is copied at once, unless it may begin a report."""
     waiting, at_start, explained = b"", True, False
     while chunk := os.read(0, 1 << 16):
-        waiting += chunk
+        # Open MPI ends some reports by a zero, which would make a log a binary file.
+        waiting += chunk.replace(b"\0", b"")
         while waiting:
             # A report, or a beginning of one, waits for its end.
             if at_start and may_be_report(waiting):

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from leapmpi.config.schema import Config
 
 
+_MOST = 10_000_000
+"""The longest config file that is read, in characters."""
+
+
 def read_toml(path: str | Path, regular: bool = False) -> dict[str, Any]:
     """Read the values in a TOML file, which may be a pipe unless it must be a `regular` file.
 
@@ -23,9 +27,12 @@ def read_toml(path: str | Path, regular: bool = False) -> dict[str, Any]:
     try:
         if regular:
             return tomllib.loads(read_text(path))
-        # A pipe is fine here, as in --config <(command).
-        with open(path, encoding="utf-8") as file:
-            return tomllib.loads(file.read())
+        # A pipe is fine here, as in --config <(command); a device may never end. Windows begins a text with a mark.
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(_MOST + 1)
+        if len(text) > _MOST:
+            raise ConfigError(f"{path}: longer than {_MOST:,} characters, which no config file is")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config file") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -126,7 +126,7 @@ def describe_error(error: BaseException, named: str) -> str:
     text = str(error).strip().splitlines()
     sentence = one_line(f"{type(error).__name__}: {text[0]}" if text else type(error).__name__)
     if isinstance(error, SyntaxError):
-        return f"{sentence}, line {error.lineno}"
+        return f"{type(error).__name__}: {error.msg}, at {Path(error.filename or named).name}, line {error.lineno}"
     # The innermost line of the user's own file; of a library called from there only the innermost of all.
     frames = traceback.extract_tb(error.__traceback__)
     place = named.rpartition(":")[0]

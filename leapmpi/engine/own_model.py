@@ -32,6 +32,8 @@ _ROOTS = 64
 _BYTES = 64 << 20
 """Bytes that the rows may take in float64."""
 
+_RESULT = "the result of forward"
+
 Contents = dict[str, list[list[float]]]
 """By name of a parameter or buffer: its shape, and three numbers that depend on all of its values."""
 
@@ -65,7 +67,8 @@ def model_on_all(config: Config, dataset: Dataset, world: World) -> Model:
 def check_ranks_agree(config: Config, dataset: Dataset, model: Model, world: World) -> None:
     """Check that users' modules begin alike on all ranks; `model` is the first of `config`. Collective.
 
-    Raises ConfigError, on all ranks alike, for a parameter or buffer that differs in shape or by more than rounding.
+    Raises ConfigError, on all ranks alike, for a parameter, buffer or result for an example that differs in shape or by
+    more than rounding.
     """
     models = models_of(config)
     for number, each in enumerate(models):
@@ -80,7 +83,8 @@ def _compare(named: str, by_rank: Sequence[Contents]) -> None:
     """Raise ConfigError where the contents of the model `named` differ between two ranks."""
     first = by_rank[0]
     for rank, other in enumerate(by_rank):
-        for name in first | other:
+        # What causes another result goes before it.
+        for name in sorted(first | other, key=_RESULT.__eq__):
             if name not in first or name not in other or not _alike(first[name], other[name]):
                 raise ConfigError(
                     f"--model {named}: {name} differs between ranks 0 and {rank} before training; make it the same on "
@@ -89,9 +93,15 @@ def _compare(named: str, by_rank: Sequence[Contents]) -> None:
 
 
 def _contents(model: Model) -> Contents:
-    """Return the contents of `model`: a norm and a weighted sum of finite values, and where the others are."""
+    """Return the contents of `model`: a norm and a weighted sum of finite values, and where the others are.
+
+    The result of `forward` for an example is one of them.
+    """
     found: Contents = {}
-    for name, each in (*model.named_parameters(), *model.named_buffers()):
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    if isinstance(model, OwnModel) and model.tried is not None:
+        tensors.append((_RESULT, model.tried))
+    for name, each in tensors:
         values = torch.view_as_real(each.detach()) if each.is_complex() else each.detach()
         values = values.double().flatten()
         weights = torch.arange(len(values), dtype=torch.float64, device=values.device).cos()

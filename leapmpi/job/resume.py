@@ -7,6 +7,7 @@ And what is taken from other runs: the first weights (`--init RUN`), and the tun
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -86,8 +87,8 @@ def find(config: Config, dataset: Dataset) -> SavedRun:
     if found := list(_differences(state.values, config, dataset)):
         raise RunFolderError(
             f"{folder} holds {'a ' if finished else 'an un'}finished run that was started otherwise: "
-            f"{'; '.join(found)}; start it with the same settings to {'continue' if finished else 'resume'} it, or "
-            "choose another --run folder"
+            f"{'; '.join(found)}; start it with the same settings to {'continue' if finished else 'resume'} it, which "
+            f"leapmpi train --run {shlex.quote(str(folder))} takes from the run, or choose another --run folder"
         )
     return SavedRun(name, state, complaints)
 

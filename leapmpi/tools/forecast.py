@@ -232,7 +232,7 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     "pairs" (bytes of an epoch between ranks, up to 512 of them), "micrograph_locality", "imbalance" and "memory" (bytes
     by rank) are predictions only.
 
-    Raises RunFolderError if the run has no complete epoch, DataError if the dataset is another.
+    Raises RunFolderError if the run has no complete epoch, DataError if the dataset holds another graph.
     """
     # Take the settings from the run, and only the dataset from the command line.
     run = load_run(folder)
@@ -244,6 +244,9 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
             f"--strategies leap:prepare-ranks={config.strategy.prepare_ranks} predicts such runs"
         )
     forecaster = _forecaster(config, iterations)
+    graph = forecaster.dataset.graph_uuid
+    if run.finished and run.summary.get("graph_uuid", graph) != graph:
+        raise DataError(f"{config.data} holds another graph than {folder} was trained on; give its own dataset")
 
     records = run.metrics()
     epochs, ranks = _counted(records, run)

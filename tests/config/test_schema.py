@@ -179,6 +179,16 @@ def test_unreadable_files(tmp_path):
             read_toml(tmp_path / name)
 
 
+def test_a_device_without_end_is_not_read_to_its_end():
+    with pytest.raises(ConfigError, match="/dev/zero: longer than 10,000,000 characters, which no config file is"):
+        read_toml("/dev/zero")
+
+
+def test_a_text_of_windows_is_read(tmp_path):
+    (tmp_path / "config.toml").write_bytes("\ufeff[train]\r\nepochs = 3\r\n".encode())
+    assert read_toml(tmp_path / "config.toml") == {"train": {"epochs": 3}}
+
+
 @pytest.mark.parametrize("fanout", ["", ",", "10;10", "1.5", "-1", "ALL", "0", "1,,2", "\u0663"])
 def test_fanouts_that_are_none(fanout):
     with pytest.raises(ConfigError, match=r"^--fanout: sampling.fanout: .*(not a|no) fan-out"):

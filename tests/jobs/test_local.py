@@ -150,12 +150,16 @@ REPORT = (
     f"{RULE}prterun detected that one or more processes exited with non-zero status,\n\n   Exit code:    75\n{RULE}"
 )
 
+ABORTED = f'{RULE}prterun has exited due to process rank 1 with PID 0 on node vm calling\n"abort". More\n{RULE}'
+
 
 @pytest.mark.parametrize(
     ("written", "shown"),
     [
         (f"leapmpi: error: no\n{REPORT}", "leapmpi: error: no\n"),
         (f"part\n leapmpi: stopped\n\n{REPORT}more", "part\n leapmpi: stopped\n\nmore"),
+        (f"leapmpi: error: no\n{ABORTED}\0\0", "leapmpi: error: no\n"),
+        (ABORTED, ABORTED),
         # What leapmpi has not explained, and what is not such a report.
         (REPORT, REPORT),
         (f"said leapmpi: no\n{REPORT}", f"said leapmpi: no\n{REPORT}"),

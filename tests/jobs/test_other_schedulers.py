@@ -12,7 +12,8 @@ import pytest
 
 from leapmpi.cli.main import main
 from leapmpi.errors import ConfigError
-from leapmpi.tools.batch.shell import clock, seconds_of
+from leapmpi.tools.batch.shell import clock
+from leapmpi.tools.batch.site import seconds_of
 from tests.support.launch import PROJECT
 
 SCHEMA = json.loads((PROJECT / "tests/jobs/mpijob_v2beta1.json").read_text())

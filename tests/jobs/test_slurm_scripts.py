@@ -157,6 +157,10 @@ def test_data_preparation_becomes_a_job_of_its_own(site, capsys):
         ("commands = ['a\\nb', \"c\\nd\"]", "train DATA", 2, "commands: line breaks are not allowed"),
         ("partition = 'a b'", "train DATA", 2, "partition: 'a b' is not a value for sbatch"),
         ("launcher = 'ssh'", "train DATA", 2, "launcher: unknown value 'ssh'"),
+        ("time = 'soon'", "train DATA", 2, "site.toml: time: 'soon' is not a time limit such as 01:30:00"),
+        ("", "--time 1- train DATA", 2, "--time: '1-' is not a time limit"),
+        ("", "--time 5 train DATA", 2, "--time: a job of time 5 would be stopped at once, as a checkpoint is"),
+        ("", "--signal-before 3600 train DATA", 2, "--signal-before: a job of time 01:00:00 would be stopped at once"),
         ("gpus_per_node = 1\nranks_per_node = 2", "train DATA", 2, "2 ranks on a node of 1 GPU would share a GPU"),
         ("", "--nodes x train DATA", 2, "--nodes: 'x' is not a whole number"),
         ("", "--nodez 2 train DATA", 2, "did you mean '--nodes'?"),
@@ -188,6 +192,11 @@ def test_a_job_that_cannot_run_is_refused_before_it_queues(
     errors = capsys.readouterr().err
     assert re.fullmatch(r"leapmpi: error: .+\n", errors), errors
     assert message in errors
+
+
+@pytest.mark.parametrize("time", ["0", "UNLIMITED", "1-0", "6"])
+def test_a_time_of_slurm_that_leaves_time_to_train_is_taken(time, site, small_data, capsys):
+    assert f"#SBATCH --time={time}\n" in script_of(capsys, "--site", site, "--time", time, "train", small_data)
 
 
 def test_without_a_profile_a_job_takes_the_active_environment(small_data, capsys, monkeypatch):

@@ -222,17 +222,43 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
         (
             "self.register_buffer('c', torch.zeros(1))",
             "self.c += 1; return self.b(h, edge_index)",
-            "changes the buffer c",
+            "writes the buffer c",
         ),
         (
             "self.register_buffer('c', torch.zeros(1))",
             "self.c += self.training; return self.b(h, edge_index)",
-            "changes the buffer c",
+            "writes the buffer c",
+        ),
+        (
+            "self.register_buffer('c', torch.zeros(1))",
+            "self.c.fill_(0); return self.b(h, edge_index)",
+            "writes the buffer c",
+        ),
+        ("", "self.register_buffer('c', h.detach()); return self.b(h, edge_index)", "writes the buffer c"),
+        (
+            "",
+            "self.training and self.register_buffer('c', h.detach()); return self.b(h, edge_index)",
+            "writes the buffer c",
+        ),
+        (
+            "",
+            "self.c = nn.Parameter(torch.zeros(1)); return self.b(h + self.c, edge_index)",
+            "makes the parameter c, which would not be trained",
+        ),
+        (
+            "self.register_buffer('c', torch.zeros(1))",
+            "self.c.data.add_(1); return self.b(h, edge_index)",
+            "writes the buffer c",
+        ),
+        (
+            "self.n = nn.LazyBatchNorm1d()",
+            "return self.b(self.n(h).nothing, edge_index)",
+            "'Tensor' object has no attribute 'nothing'",
         ),
         (
             "self.a.lin = torch.nn.utils.parametrizations.spectral_norm(self.a.lin)",
             "return self.b(h, edge_index)",
-            r"changes the buffer a\.lin\.parametrizations\.weight\.0\._[uv]",
+            r"writes the buffer a\.lin\.parametrizations\.weight\.0\._[uv]",
         ),
         (
             "self.kept = 0",
@@ -259,6 +285,24 @@ def test_a_mistake_in_a_hook_of_later_steps_gets_a_sentence_too(tmp_path):
     )
     with pytest.raises(ConfigError, match=r"--model .*: backward raised AttributeError: .*, at net\.py, line \d+"):
         model.backward(model(*sample(ROOTS)).sum())
+
+
+@pytest.mark.parametrize(
+    ("late", "sentence"),
+    [
+        ("self.register_buffer('c', torch.zeros(1))", "writes the buffer c"),
+        ("self.c = nn.Parameter(torch.zeros(1))", "makes the parameter c"),
+        ("self.kept.add_(1)", "writes the buffer kept"),
+        ("self.kept = self.kept + 1", "writes the buffer kept"),
+    ],
+)
+def test_a_module_that_changes_in_a_later_run_gets_a_sentence(tmp_path, late, sentence):
+    body = f"self.late and exec({late!r}); return self.b(h, edge_index)"
+    model = built(written(tmp_path, "self.late = False; self.register_buffer('kept', torch.zeros(1))", body))
+    model(*sample(ROOTS))
+    model.module.late = True
+    with pytest.raises(ConfigError, match=sentence):
+        model(*sample(ROOTS))
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,11 @@ from tests.support import own_module
 class Net(own_module.Net):
     def __init__(self, in_channels, hidden_channels, out_channels, num_layers):
         super().__init__(in_channels, hidden_channels, out_channels, num_layers, 0.0)
+        self.factor = 1
         {body}
+
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index) * self.factor
 """
 
 
@@ -70,6 +74,7 @@ class Net(own_module.Net):
         ("more", "self.more = torch.nn.Parameter(torch.ones(2 + MPI.COMM_WORLD.rank))"),
         ("last.weight", "self.last = torch.nn.Linear(3, 3) if MPI.COMM_WORLD.rank else None"),
         ("kept", "self.register_buffer('kept', torch.ones(2) + MPI.COMM_WORLD.rank)"),
+        ("the result of forward", "self.factor = 1 + MPI.COMM_WORLD.rank"),
         ("mask", "self.register_buffer('mask', torch.ones(4) / (torch.arange(4) - MPI.COMM_WORLD.rank))"),
     ],
 )

@@ -12,7 +12,7 @@ from leapmpi.comm.world import library_name, load_mpi
 from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
-from leapmpi.errors import ConfigError
+from leapmpi.errors import ConfigError, DataError
 from leapmpi.forecast.simulator import Forecaster
 from leapmpi.nn.model import build_model
 from leapmpi.plan.machine_rates import MachineRates, keep_rates, machine_key, processor_name
@@ -244,3 +244,10 @@ def test_a_run_with_a_memory_limit_is_compared(settings, small_data, tmp_path):
     run = train(Config.from_values(common | limited | settings))
     found = compare(Config.from_values({"data": str(small_data)}), str(run.path))
     assert found["rows"]["local"]["ratio"] == pytest.approx(1, abs=0.2 if settings["strategy.name"] == "leap" else 0)
+
+
+def test_a_run_on_another_graph_is_not_compared(finished_run, tmp_path):
+    graph = random_graph()
+    write_dataset(tmp_path / "other", graph, np.zeros(60, np.int32), 1, method="test", figures={}, seed=0)
+    with pytest.raises(DataError, match=f"other holds another graph than {finished_run.path} was trained on"):
+        compare(Config.from_values({"data": str(tmp_path / "other")}), str(finished_run.path))

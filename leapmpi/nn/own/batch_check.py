@@ -30,7 +30,7 @@ def examine(model: OwnModel, whole: Sample, halves: Sequence[Sample], key: Dropo
     """Describe, in sentences, results that depend on which roots run together; none for a model that keeps rule R1b.
 
     `halves` hold the roots of `whole`, each once. Raises ConfigError for values that are NaN or infinite, for
-    parameters without a gradient, for buffers that training changes, and for errors of the backward pass.
+    parameters without a gradient, for buffers that training writes, and for errors of the backward pass.
     """
     model.examined = True
     # All roots in one run: its values must be sound before any comparison makes sense.

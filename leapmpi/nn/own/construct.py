@@ -117,6 +117,9 @@ def _made(config: ModelConfig, sizes: tuple[int, int, int, int], schema: TypedSc
     lazy = any(isinstance(each, UninitializedParameter) for each in module.parameters())
     with draws if lazy else nullcontext():
         _try(model, layers, in_dim, edge_dim)
+    if lazy:
+        # Its weights were drawn after it had run.
+        model.tried = None
     return model
 
 
@@ -260,9 +263,15 @@ def _try(model: OwnModel, layers: int, in_dim: int, edge_dim: int) -> None:
 
 
 def _run_once(model: OwnModel, blocks: Sequence[BlockTensors], rows: Rows) -> None:
-    """Run `model` on `rows`. Raises ConfigError where it changes a buffer."""
+    """Run `model` on `rows`, and keep what it returned. Raises ConfigError where it writes a buffer."""
+    model.examined = True
     with torch.no_grad(), model.keeping_buffers():
-        model(blocks, rows)
+        out = model(blocks, rows)
+    # What draws numbers differs by rank for that reason, which another check describes.
+    assert model.last is not None
+    alike = not model.last.random and out.device == next(model.parameters()).device
+    model.tried = out if alike else None
+    model.examined, model.last = False, None
 
 
 def _few_blocks(layers: int, edge_dim: int, weighted: bool) -> list[BlockTensors]:

@@ -98,6 +98,8 @@ class OwnModel(Model):
         """Whether runs note the results of each module."""
         self.last: Passage | None = None
         """The last run of `forward`, where it is examined."""
+        self.tried: Tensor | None = None
+        """Logits of an example that is the same on all ranks, in evaluation; None where they may differ."""
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """List the parameters of the module, by its own names."""
@@ -138,7 +140,7 @@ class OwnModel(Model):
         """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
         try:
-            with self.naming("forward", passage), passage:
+            with self._keeping_state(), self.naming("forward", passage), passage:
                 out = self.module(self._inputs(passage, x), **self._of_graph(passage.graphs))
         finally:
             self.passings.end()
@@ -167,19 +169,49 @@ class OwnModel(Model):
     @contextmanager
     def keeping_buffers(self) -> Iterator[None]:
         """Let runs of the module change no buffer. Raises ConfigError at the end of the block where one did."""
-        # Buffers that a run changes would drift apart between ranks, and no checkpoint holds them. Each tensor counts
-        # the writes to it: one that leaves the values as they are would change them once the weights have changed.
-        before = {name: (buffer, buffer._version, buffer.clone()) for name, buffer in self.module.named_buffers()}
+        # A write through `.data` is not counted, so values are compared.
+        before = {name: (buffer, buffer.clone()) for name, buffer in self.module.named_buffers()}
         yield
-        for name, buffer in self.module.named_buffers():
-            if name not in before:
-                continue
-            known, version, values = before[name]
-            if buffer is not known or buffer._version != version or not torch.equal(buffer, values):
+        for name, (buffer, values) in before.items():
+            if not torch.equal(buffer, values):
+                raise self._written(name)
+
+    @contextmanager
+    def _keeping_state(self) -> Iterator[None]:
+        """Let a run make no parameter or buffer, and write no buffer. Raises ConfigError where it did."""
+        before = self._state()
+        yield
+        after = self._state()
+        if len(before) == len(after) and all(a is b and n == m for (a, n), (b, m) in zip(before, after, strict=True)):
+            return
+        known = {id(tensor): writes for tensor, writes in before}
+        for name, parameter in self.module.named_parameters():
+            if id(parameter) not in known:
                 raise ConfigError(
-                    f"--model {self.named}: forward changes the buffer {name}, but every rank would have its own copy; "
-                    "leapmpi keeps parameters only"
+                    f"--model {self.named}: forward makes the parameter {name}, which would not be trained; make it in "
+                    "__init__, or use a lazy module of torch"
                 )
+        for name, buffer in self.module.named_buffers():
+            if known.get(id(buffer)) != buffer._version:
+                raise self._written(name)
+        raise ConfigError(
+            f"--model {self.named}: forward removes or moves a parameter or buffer; leave all as they are"
+        )
+
+    def _state(self) -> list[tuple[Tensor, int]]:
+        """List parameters and buffers, with the number of writes to each buffer."""
+        # Each rank would have its own buffers, and no checkpoint holds them. Writes count: one that leaves the values
+        # as they are would change them once the weights have changed. By name this would take longer, in every run.
+        modules = list(self.module.modules())
+        parameters = [(each, 0) for module in modules for each in module._parameters.values() if each is not None]
+        buffers = [each for module in modules for each in module._buffers.values() if each is not None]
+        return [*parameters, *((each, each._version) for each in buffers)]
+
+    def _written(self, buffer: str) -> ConfigError:
+        return ConfigError(
+            f"--model {self.named}: forward writes the buffer {buffer}, but every rank would have its own copy; "
+            "leapmpi keeps parameters only; for what it computes again each time use a local variable"
+        )
 
     def after(self, *args: Any, **kwargs: Any) -> Tensor:
         raise NotImplementedError("a user's module is run as a whole")

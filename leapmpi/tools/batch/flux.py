@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leapmpi.tools.batch.shell import environment, launched, opening, quoted, seconds_of, words
-from leapmpi.tools.batch.site import Job, Site
+from leapmpi.tools.batch.shell import environment, launched, opening, quoted, words
+from leapmpi.tools.batch.site import Job, Site, seconds_of
 
 _START = """\
 FLUX_BATCH_ID=$(flux getattr jobid)

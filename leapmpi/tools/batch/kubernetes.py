@@ -9,8 +9,8 @@ import json
 from typing import Any
 
 from leapmpi.errors import ConfigError
-from leapmpi.tools.batch.shell import seconds_of, words
-from leapmpi.tools.batch.site import Job, Site
+from leapmpi.tools.batch.shell import words
+from leapmpi.tools.batch.site import Job, Site, seconds_of
 
 _MOUNT = "/data"
 _ATTEMPTS = 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from leapmpi.tools.batch.shell import clock, environment, launched, opening, quoted, seconds_of
-from leapmpi.tools.batch.site import Job, Site
+from leapmpi.tools.batch.shell import clock, environment, launched, opening, quoted
+from leapmpi.tools.batch.site import Job, Site, seconds_of
 
 _VARIABLES = "$PBS_"
 

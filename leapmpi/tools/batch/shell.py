@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 
-from leapmpi.errors import ConfigError
-from leapmpi.tools.batch.site import Job, Site
-
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<rest>\d+(?::\d+){0,2})")
+from leapmpi.tools.batch.site import Job, Site, seconds_of
 
 SIGNAL_RANKS = """\
 # Open MPI's mpirun would pass them on too, but may crash or hang when it does. One rank that hears is enough.
@@ -33,23 +29,6 @@ done
 wait "$launcher"
 code=$?"""
 """Lines that wait for the launcher in the background, and keep its exit code."""
-
-
-def seconds_of(time: str) -> int:
-    """Return the seconds of a time limit: minutes, minutes:seconds, hours:minutes:seconds or days-hours[:...].
-
-    Raises ConfigError for anything else.
-    """
-    found = _TIME.fullmatch(time)
-    if not found:
-        raise ConfigError(f"time: {time!r} is not a time limit such as 01:30:00 or 2-00:00:00")
-    numbers = [int(each) for each in found["rest"].split(":")]
-    if found["days"]:
-        hours, minutes, seconds = (*numbers, 0, 0)[:3]
-        return ((int(found["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
-    if len(numbers) == 3:
-        return (numbers[0] * 60 + numbers[1]) * 60 + numbers[2]
-    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0)
 
 
 def clock(seconds: int) -> str:
@@ -94,7 +73,7 @@ def launched(site: Site, launcher: str, command: str, pass_on: str = SIGNAL_RANK
 
     pass_on: the definition of the shell function that sends SIGUSR2 to the ranks.
     """
-    left = max(1, seconds_of(site.time) - site.signal_before)
+    left = seconds_of(site.time) - site.signal_before
     return f"""\
 {launcher} \\
     {command} &

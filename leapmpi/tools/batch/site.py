@@ -24,6 +24,10 @@ from leapmpi.errors import ConfigError, counted, nearest
 
 LAUNCHERS = ("mpirun", "srun")
 NAMES = ("slurm", "pbs", "flux", "kubernetes")
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<rest>\d+(?::\d+){0,2})")
+
+_UNLIMITED = ("0", "infinite", "unlimited")
+"""Times of Slurm that are no limit."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,23 @@ def read_site(path: str | Path | None, over: Mapping[str, Any] | None = None) ->
     return site
 
 
+def seconds_of(time: str, where: str = "time") -> int:
+    """Return the seconds of a time limit: minutes, minutes:seconds, hours:minutes:seconds or days-hours[:...].
+
+    Raises ConfigError, naming `where` it is from, for anything else.
+    """
+    found = _TIME.fullmatch(time)
+    if not found:
+        raise ConfigError(f"{where}: {time!r} is not a time limit such as 01:30:00 or 2-00:00:00")
+    numbers = [int(each) for each in found["rest"].split(":")]
+    if found["days"]:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return ((int(found["days"]) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(numbers) == 3:
+        return (numbers[0] * 60 + numbers[1]) * 60 + numbers[2]
+    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0)
+
+
 def _active_venv() -> str:
     """Return the active virtual environment, '' if there is none."""
     return sys.prefix if sys.prefix != sys.base_prefix else ""
@@ -141,6 +162,7 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
         # These stand in comments of the script, in which bash's quotes mean nothing.
         if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
             raise ConfigError(f"{where[name]}: {value!r} is not a value for sbatch")
+    _check_time(site, where)
     for name in ("stage", "prepare_nodes", "qos"):
         if site.scheduler != "slurm" and getattr(site, name):
             raise ConfigError(f"{where[name]}: only jobs of Slurm have it, not those of {site.scheduler}; leave it out")
@@ -157,4 +179,17 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
             f"{where['gpus_per_node']}: {counted(site.ranks_per_node, 'rank')} on a node of "
             f"{counted(site.gpus_per_node, 'GPU')} would "
             "share a GPU; give one rank per GPU, or gpus_per_node = 0 to train on CPUs"
+        )
+
+
+def _check_time(site: Site, where: Mapping[str, str]) -> None:
+    """Raise ConfigError for a time limit that is none, or leaves nothing before the request of a checkpoint."""
+    if site.scheduler == "slurm" and site.time.lower() in _UNLIMITED:
+        return
+    # Such a job would be stopped at its start, and queued again and again.
+    if seconds_of(site.time, where.get("time", "time")) <= site.signal_before:
+        raise ConfigError(
+            f"{where.get('time', where.get('signal_before'))}: a job of time {site.time} would be stopped at once, as "
+            f"a checkpoint is requested {site.signal_before} s before its end; give a longer --time or a smaller "
+            "--signal-before"
         )

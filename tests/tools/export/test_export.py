@@ -150,6 +150,13 @@ def test_tensorboard_reads_every_number(finished_run, exported):
     assert b"| train.lr | 0.05 |" in events.Tensors("settings")[0].tensor_proto.string_val[0]
 
 
+def test_safetensors_may_be_read_by_those_who_may_read_other_new_files(finished_run, exported, tmp_path):
+    pytest.importorskip("safetensors")
+    (tmp_path / "other").touch()
+    written = exported(finished_run.path, "safetensors", "w")
+    assert written.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_safetensors_hold_the_weights(finished_run, exported):
     pytest.importorskip("safetensors")
     found, about = tensors(exported(finished_run.path, "safetensors", "w", "--weights", "final"))

@@ -31,8 +31,12 @@ def write(source: ExportSource, path: Path) -> None:
         raise ConfigError(f"{source.run.path} holds several models; give the number of one: --model K")
     save_file = needed("safetensors.numpy", "safetensors", "safetensors").save_file
     arrays, about = read_weights(source.run.path / weights_file(source.which), schemas.WEIGHTS)
+    path.touch()
+    mode = path.stat().st_mode
     # Use a single key: the library writes several in any order.
     save_file(arrays, path, {"leapmpi": json.dumps(description(source.run, about), sort_keys=True)})
+    # The library lets nobody but the owner read its files.
+    path.chmod(mode)
 
 
 def description(run: Run, about: dict[str, Any]) -> dict[str, Any]:
