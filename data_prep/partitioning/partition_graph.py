@@ -23,7 +23,7 @@ from data_prep.partitioning.vertex_weights import balance_weights, sampled_work,
 from leapmpi.dataset.graph import Graph
 from leapmpi.dataset.hdf5 import names
 from leapmpi.errors import ConfigError, DataError, counted
-from leapmpi.system.jit import compiled
+from leapmpi.system.jit import compiled, unsigned
 from leapmpi.system.stage_files import Stored
 from leapmpi.system.worker_threads import processor_count
 
@@ -196,7 +196,7 @@ def _measure(graph: Graph, assignment: np.ndarray, request: PartitionRequest) ->
     """Measure the partition of `graph` by `assignment`, its figures counted from the graph itself."""
     assignment = np.ascontiguousarray(assignment, np.int32)
     split = np.empty(0, np.int8) if graph.split is None else np.asarray(graph.split)
-    lists = np.asarray(graph.indptr), np.asarray(graph.indices)
+    lists = np.asarray(graph.indptr), unsigned(np.asarray(graph.indices))
     with workers(processor_count()) as team:
         counts = np.zeros((team.count, 4, request.parts), np.int64)
 
