@@ -1,6 +1,6 @@
 """Writer of the rows of a graph to the files of its parts, in one pass over a graph that may exceed memory.
 
-Threads share the work: one renumbers in-neighbours, one writes them, one writes features, labels, splits and original ids.
+Threads share the work: one renumbers in-neighbours, one writes them, one writes all other arrays.
 """
 
 from __future__ import annotations

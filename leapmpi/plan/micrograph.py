@@ -22,8 +22,8 @@ _AT_ONCE = 1 << 15
 def _grow(indptr, indices, fanout, vertices, inner):
     """Return the work of each of `vertices` with one more hop: float64[k].
 
-    inner: float64[n], the work of all vertices without this hop; [0] where it is 1. A destination and its drawn neighbours are
-    destinations of the next hop; k drawn neighbours are k edges.
+    inner: float64[n], the work of all vertices without this hop; [0] where it is 1. A destination and its drawn
+    neighbours are destinations of the next hop; k drawn neighbours are k edges.
     """
     work = np.empty(len(vertices))
     for i in range(len(vertices)):

@@ -79,7 +79,6 @@ def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda function: cached(compiler(distinctly_named(function)), _FOLDER)
 
 
-
 def unsigned(ids: np.ndarray) -> np.ndarray:
     """View ids, which are not negative, as unsigned integers of the same width.
 

@@ -106,7 +106,9 @@ def contract(
             # Weights that were halved so far: later edges are drawn with the same chance from the start.
             threshold = np.uint64(2 ** (64 - table.halvings) if table.halvings else 0)
             counts: dict[int, int] = {}
-            collect = partial(_collect_section, chunk, low, label, clusters, threshold, np.uint64(seed), keys, sums, counts)
+            collect = partial(
+                _collect_section, chunk, low, label, clusters, threshold, np.uint64(seed), keys, sums, counts
+            )
             workers.over_rows(chunk.indptr, first, last, collect)
 
             # One list in the order of rows: the table may halve weights within it, and must not see the threads.
