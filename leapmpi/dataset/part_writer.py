@@ -1,6 +1,6 @@
 """Writer of the rows of a graph to the files of its parts, in one pass over a graph that may exceed memory.
 
-Two threads share the work: one writes in-neighbours, the other features, labels, splits and original ids.
+Threads share the work: one renumbers in-neighbours, one writes them, one writes all other arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from leapmpi.dataset.hdf5 import names
 from leapmpi.dataset.hdf5.row_blocks import row_groups, row_ranges
 from leapmpi.dataset.hdf5.writer import ArrayWriter, NewFile
 from leapmpi.dataset.sparse_features import Features, SparseFeatures, row_bytes
-from leapmpi.system.jit import compiled
+from leapmpi.system.jit import compiled, unsigned
+from leapmpi.system.worker_threads import in_order
 
 _ROW_BYTES = 24
 """A row of a block of lists: its number, where its list begins, and where its part's begins."""
@@ -130,7 +131,7 @@ def type_offsets(graph: Graph, order: Renumbering) -> np.ndarray:
 class PartWriter:
     """Writes the arrays of consecutive parts; file i of `files` holds part first + i.
 
-    block_bytes: each of two threads holds about as many bytes of the graph at a time.
+    block_bytes: in-neighbours and other arrays each hold about as many bytes of the graph at a time.
     """
 
     def __init__(self, graph: Graph, order: Renumbering, first: int, files: list[NewFile], block_bytes: int) -> None:
@@ -216,20 +217,13 @@ class PartWriter:
                 yield start + low, start + high
 
     def _write_neighbours(self, progress: Callable[[int], object] | None) -> None:
-        graph = self._graph
-        indptr, indices = np.asarray(graph.indptr), np.asarray(graph.indices)
-
         # Lists are appended, so remember the entries of each part so far.
         ends = np.zeros(len(self._writers), np.int64)
 
-        # One block of rows at a time: renumber the in-neighbours by part, then append to each file.
-        entry = 2 * (graph.indices.itemsize + graph.edge_data.row_bytes) + (8 if self._edge_data else 0)
-        for start, stop in self._ranges(entry):
-            rows, starts = self._groups(start, stop)
-            bounds = np.zeros(len(rows) + 1, np.int64)
-            out = np.empty(int((indptr[rows + 1] - indptr[rows]).sum()), self._order.new_of.dtype)
-            _lists(indptr, indices, rows, self._order.new_of, bounds, out)
-            arrays = {names.INDICES: out, **self._edge_rows(indptr, rows, len(out))}
+        # A thread renumbers the next blocks of rows while this one appends to the files: three blocks are held.
+        graph = self._graph
+        entry = 4 * (graph.indices.itemsize + graph.edge_data.row_bytes) + (8 if self._edge_data else 0)
+        for stop, starts, bounds, arrays in in_order(self._lists_of, self._ranges(entry), 1):
             for i, (low, high) in self._slices(starts):
                 begin, end = bounds[low], bounds[high]
                 for name, array in arrays.items():
@@ -238,6 +232,19 @@ class PartWriter:
                 ends[i] += end - begin
             if progress:
                 progress(stop)
+
+    def _lists_of(self, places: tuple[int, int]) -> tuple[int, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Gather the lists of the rows at places start ... stop - 1 of the order, by part.
+
+        Returns stop, the bounds of the parts among the rows, those of the rows, and arrays of edges by name.
+        """
+        start, stop = places
+        indptr, indices = np.asarray(self._graph.indptr), np.asarray(self._graph.indices)
+        rows, starts = self._groups(start, stop)
+        bounds = np.zeros(len(rows) + 1, np.int64)
+        out = np.empty(int((indptr[rows + 1] - indptr[rows]).sum()), self._order.new_of.dtype)
+        _lists(indptr, unsigned(indices), rows, self._order.new_of, bounds, out)
+        return stop, starts, bounds, {names.INDICES: out, **self._edge_rows(indptr, rows, len(out))}
 
     def _edge_rows(self, indptr: np.ndarray, rows: np.ndarray, count: int) -> dict[str, np.ndarray]:
         """Return the data of the `count` edges of `rows`, by the names of the arrays."""

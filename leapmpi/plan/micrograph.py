@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapmpi.system.jit import compiled
+from leapmpi.system.jit import compiled, unsigned
 from leapmpi.system.worker_threads import in_order
 
 if TYPE_CHECKING:
@@ -22,21 +22,23 @@ _AT_ONCE = 1 << 15
 def _grow(indptr, indices, fanout, vertices, inner):
     """Return the work of each of `vertices` with one more hop: float64[k].
 
-    inner: float64[n], the work of all vertices without this hop. A destination and its drawn neighbours are
-    destinations of the next hop; k drawn neighbours are k edges.
+    inner: float64[n], the work of all vertices without this hop; [0] where it is 1. A destination and its drawn
+    neighbours are destinations of the next hop; k drawn neighbours are k edges.
     """
     work = np.empty(len(vertices))
     for i in range(len(vertices)):
         first, end = indptr[vertices[i]], indptr[vertices[i] + 1]
         drawn = end - first
-        total = 0.0
-        for e in range(first, end):
-            total += inner[indices[e]]
+        own, total = 1.0, float(drawn)
+        if len(inner):
+            own, total = inner[vertices[i]], 0.0
+            for e in range(first, end):
+                total += inner[indices[e]]
         # All neighbours have the same chance, so the mean scales.
         if fanout >= 0 and drawn > fanout:
             total *= fanout / drawn
             drawn = fanout
-        work[i] = inner[vertices[i]] + drawn + total
+        work[i] = own + drawn + total
     return work
 
 
@@ -44,13 +46,13 @@ class ExpectedWork:
     """Expected rows + edges of micrographs; rows shared by roots count for each. Exact in the mean over draws.
 
     indptr, indices: in-neighbours of all vertices; fanouts: from the root outward, -1 for all. The constructor passes
-    over the graph once per hop but the first. threads: how many share the vertices.
+    over the graph once per hop but the first and the last. threads: how many share the vertices.
     """
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, fanouts: tuple[int, ...], threads: int = 1) -> None:
-        self._graph, self._fanout, self._threads = (indptr, indices), fanouts[0], threads
-        self._inner = np.ones(len(indptr) - 1)
-        everyone = np.arange(len(self._inner))
+        self._graph, self._fanout, self._threads = (indptr, unsigned(indices)), fanouts[0], threads
+        self._inner = np.empty(0)
+        everyone = np.arange(len(indptr) - 1)
         for fanout in reversed(fanouts[1:]):
             self._inner = self._grown(fanout, everyone)
 

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from leapmpi.system.stale_files import user_cache
 
 
@@ -75,6 +77,14 @@ def _compiler(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """
     compiler = numba.njit(nogil=True, no_cfunc_wrapper=True, **options)
     return lambda function: cached(compiler(distinctly_named(function)), _FOLDER)
+
+
+def unsigned(ids: np.ndarray) -> np.ndarray:
+    """View ids, which are not negative, as unsigned integers of the same width.
+
+    Kernels gather several times faster by these: they cannot count from the end of an array.
+    """
+    return ids.view(f"u{ids.itemsize}")
 
 
 compiled = _compiler()

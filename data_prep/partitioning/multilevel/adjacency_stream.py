@@ -10,15 +10,17 @@ from data_prep.mapped_arrays import read_into
 from data_prep.partitioning.multilevel.weighted_graph import NO_WEIGHTS, Chunk, VertexWeights, WeightedGraph
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
+from leapmpi.system.jit import unsigned
+from leapmpi.system.worker_threads import in_order, processor_count
 
 _ROWS = 1 << 20
 """At most so many rows in a chunk, whatever their edges."""
 
+_LEAST_READ = 1 << 20
+"""Entries that are worth a thread."""
+
 _LARGEST_CHUNK = 1 << 22
 """Entries: beyond this a larger chunk saves no time."""
-
-_UNSIGNED = {np.dtype(np.int32): np.uint32, np.dtype(np.int64): np.uint64}
-"""Kernels gather several times faster by unsigned numbers, which cannot count from the end of an array."""
 
 
 class AdjacencyStream:
@@ -71,10 +73,17 @@ class AdjacencyStream:
                     max(stop - start, min(self._chunk_entries, self.entries)), self.neighbours.dtype
                 )
             into = self._buffer[: stop - start]
-            read_into(self.neighbours, start, into)
-            yield Chunk(first, indptr - start, into.view(_UNSIGNED[into.dtype]), NO_WEIGHTS)
+            self._read(start, into)
+            yield Chunk(first, indptr - start, unsigned(into), NO_WEIGHTS)
             first += len(indptr) - 1
             self._progress.reach(stop)
+
+    def _read(self, start: int, into: np.ndarray) -> None:
+        """Read neighbours from entry `start` on: threads copy ranges from the cache of the system at the same time."""
+        size = max(_LEAST_READ, -(-len(into) // processor_count()))
+        ranges = ((begin, into[begin : begin + size]) for begin in range(0, len(into), size))
+        for _ in in_order(lambda each: read_into(self.neighbours, start + each[0], each[1]), ranges):
+            pass
 
     def _rows(self, first: int) -> np.ndarray:
         """Return indptr int64 of the rows that make the chunk from row `first` on."""

@@ -38,15 +38,14 @@ class Workers:
 
     def over_rows(self, indptr: np.ndarray, begin: int, end: int, work: Callable[[int, int, int], None]) -> None:
         """Call work(begin, end, thread) for sections of the rows with about equally many entries."""
-        entries = int(indptr[end] - indptr[begin])
+        first, entries = int(indptr[begin]), int(indptr[end] - indptr[begin])
         if self._pool is None or entries < self._WORTHWHILE:
             work(begin, end, 0)
             return
 
         # Cut the rows where the entries are divided evenly; the calling thread takes the first section.
-        aims = indptr[begin] + entries * np.arange(1, self.count) // self.count
-        cuts = np.clip(np.searchsorted(indptr, aims), begin, end)
-        bounds = [begin, *map(int, cuts), end]
+        aims = [first + entries * t // self.count for t in range(1, self.count)]
+        bounds = [begin, *(begin + np.searchsorted(indptr[begin:end], aims)).tolist(), end]
         futures = [self._pool.submit(work, bounds[t], bounds[t + 1], t) for t in range(1, self.count)]
         work(bounds[0], bounds[1], 0)
         for future in futures:

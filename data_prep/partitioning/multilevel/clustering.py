@@ -20,7 +20,7 @@ from leapmpi.system.jit import compiled
 _MOST_NEIGHBOURS = 4096
 """Longer rows are sampled evenly: a hub's cluster matters little to it."""
 
-_SLOTS = 2 * _MOST_NEIGHBOURS
+_SLOTS = 4 * _MOST_NEIGHBOURS
 
 
 _LEAST_PASSES, _MOST_PASSES = 2, 5
@@ -32,7 +32,7 @@ _ENOUGH = 0.9
 def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, gathered):
     """Add up the weights of a vertex's edges by cluster; returns the number of clusters and the largest sum.
 
-    keys (-1: free) and sums are a hash table, whose slots in use are then listed in `used`.
+    keys (-1: free) and sums (0 there) are a hash table, whose slots in use are then listed in `used`.
     """
     step = 1 + (stop - start - 1) // _MOST_NEIGHBOURS
     length = 1 + (stop - start - 1) // step
@@ -44,14 +44,14 @@ def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, g
         for i in range(length):
             gathered[i] = label[neighbours[start + i * step]]
 
-    # The hash table takes as many slots as twice the length of the row.
+    # The hash table takes as many slots as four times the length of the row: few steps of probing.
     shift = 31
-    while (1 << (32 - shift)) < 2 * length:
+    while (1 << (32 - shift)) < 4 * length:
         shift -= 1
     mask = (1 << (32 - shift)) - 1
 
-    # Linear probing.
-    count, most = 0, np.int64(0)
+    # Linear probing. A new cluster takes the same steps as one seen before: the processor could not predict which.
+    count, most = 0, np.int32(0)
     for i in range(length):
         c = gathered[i]
         if c < 0:
@@ -61,13 +61,10 @@ def _sum_by_cluster(start, stop, neighbours, weights, label, keys, sums, used, g
         while key != c and key != -1:
             slot = (slot + 1) & mask
             key = keys[slot]
-        w = np.int64(weights[start + i * step]) if len(weights) else np.int64(1)
-        if key == c:
-            w += sums[slot]
-        else:
-            keys[slot] = c
-            used[count] = slot
-            count += 1
+        w = sums[slot] + (weights[start + i * step] if len(weights) else np.int32(1))
+        keys[slot] = c
+        used[count] = slot
+        count += key != c
         sums[slot] = w
         most = max(most, w)
     return count, most
@@ -127,6 +124,7 @@ def _propose(chunk, begin, end, clusters, vertex_weights, seed, scratch, target,
         # Empty the hash table for the next row.
         for i in range(count):
             keys[used[i]] = -1
+            sums[used[i]] = 0
 
 
 @compiled
@@ -197,7 +195,8 @@ def cluster(graph: AnyGraph, limits: tuple[int, int], seed: int, workers: Worker
     size = weights.size.copy() if len(weights.size) else np.ones(n, np.int32)
     training = weights.training.copy() if len(weights.training) else np.zeros(n, np.int32)
     clusters = PartLoads(label, size, training, np.array(limits))
-    scratch = np.full((workers.count, 4, _SLOTS), -1, np.int32)
+    scratch = np.zeros((workers.count, 4, _SLOTS), np.int32)
+    scratch[:, 0] = -1
     waiting = np.empty(0, np.int32)
 
     def propose(chunk: Chunk, target: np.ndarray, blocked: np.ndarray, begin: int, end: int, thread: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
@@ -61,6 +62,30 @@ def _rows(keys, weights, clusters, indptr, neighbours, out):
             place[c] += 1
 
 
+def _collect_section(
+    chunk: Chunk,
+    low: int,
+    label: np.ndarray,
+    clusters: int,
+    threshold: np.uint64,
+    seed: np.uint64,
+    keys: np.ndarray,
+    sums: np.ndarray,
+    counts: dict[int, int],
+    begin: int,
+    end: int,
+    thread: int,
+) -> None:
+    """Collect the pairs of rows begin ... end - 1 where their entries begin in a group, whose first entry is `low`.
+
+    counts: gets their number, if any, by that place.
+    """
+    start, stop = int(chunk.indptr[begin]) - low, int(chunk.indptr[end]) - low
+    into = keys[start:stop], sums[start:stop]
+    if count := _collect(chunk, begin, end, label, clusters, threshold, seed, *into):
+        counts[start] = count
+
+
 def contract(
     graph: AnyGraph, label: np.ndarray, clusters: int, most_pairs: int, seed: int, workers: Workers
 ) -> WeightedGraph:
@@ -70,26 +95,29 @@ def contract(
     expectation up to a factor.
     """
     table = PairTable(most_pairs, graph.entries // 8 + 16, seed)
+    keys, sums = np.empty(0, np.int64), np.empty(0, np.int32)
     for chunk in graph.chunks():
-        for begin, end in _groups(chunk, graph.vertices):
+        for first, last in _groups(chunk, graph.vertices):
+            # Buffers of the largest group: new memory for each would be cleared by the system first.
+            low, high = int(chunk.indptr[first]), int(chunk.indptr[last])
+            if high - low > len(keys):
+                keys = np.empty(high - low, np.int64)
+                sums = np.empty(high - low if len(chunk.weights) else 0, np.int32)
             # Weights that were halved so far: later edges are drawn with the same chance from the start.
-            collected: dict[int, tuple[np.ndarray, np.ndarray]] = {}
             threshold = np.uint64(2 ** (64 - table.halvings) if table.halvings else 0)
+            counts: dict[int, int] = {}
+            collect = partial(
+                _collect_section, chunk, low, label, clusters, threshold, np.uint64(seed), keys, sums, counts
+            )
+            workers.over_rows(chunk.indptr, first, last, collect)
 
-            def collect(
-                begin: int, end: int, thread: int, chunk=chunk, collected=collected, threshold=threshold
-            ) -> None:
-                entries = int(chunk.indptr[end] - chunk.indptr[begin])
-                keys = np.empty(entries, np.int64)
-                sums = np.empty(entries if len(chunk.weights) else 0, np.int32)
-                count = _collect(chunk, begin, end, label, clusters, threshold, np.uint64(seed), keys, sums)
-                collected[begin] = keys[:count], sums[:count]
-
-            workers.over_rows(chunk.indptr, begin, end, collect)
-
-            # In the order of rows: the result must not depend on which thread is first.
-            for start in sorted(collected):
-                table.add(*collected[start])
+            # One list in the order of rows: the table may halve weights within it, and must not see the threads.
+            filled = 0
+            for start, count in sorted(counts.items()):
+                for each in (keys, sums)[: 2 if len(sums) else 1]:
+                    each[filled : filled + count] = each[start : start + count]
+                filled += count
+            table.add(keys[:filled], sums[:filled])
     return _graph_of(table, label, clusters, graph.vertex_weights)
 
 

@@ -21,24 +21,30 @@ from data_prep.partitioning.multilevel.weighted_graph import WeightedGraph
 from leapmpi.errors import DataError, ResourceError
 from leapmpi.sampling.clusters import breadth_first
 from leapmpi.system.jit import compiled
+from leapmpi.system.worker_threads import in_order
 
 TINY = 300
 """Vertices below which METIS is not worth its process."""
 
 _TRIES = 4
+_FEW_LINKS = 1 << 20
+"""Pairs of a vertex and a part; Fiduccia-Mattheyses holds four bytes of each."""
+
 _BLOCK = 1 << 20
 """Vertices whose degrees are counted at a time."""
 
 
 def initial_partition(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> np.ndarray:
     """Partition a coarse graph, improved by Fiduccia-Mattheyses: int32[n]; parts may still exceed the caps."""
-    best, best_cost = np.empty(0, np.int32), (np.inf, 0)
-    for candidate in _candidates(graph, caps, tolerance, seed, processes):
+
+    def improved(candidate: np.ndarray) -> tuple[np.ndarray, tuple[float, int]]:
         improve(graph, candidate, caps)
-        candidate_cost = cost(graph, candidate, caps)
-        if candidate_cost < best_cost:
-            best, best_cost = candidate, candidate_cost
-    return best
+        return candidate, cost(graph, candidate, caps)
+
+    # Threads improve several at a time where their tables are small. Of equal ones the first counts.
+    threads = processes if graph.vertices * caps.parts <= _FEW_LINKS else 1
+    found = in_order(improved, _candidates(graph, caps, tolerance, seed, processes), threads)
+    return min(found, key=lambda each: each[1])[0]
 
 
 def _candidates(graph: WeightedGraph, caps: Caps, tolerance: float, seed: int, processes: int) -> Iterator[np.ndarray]:

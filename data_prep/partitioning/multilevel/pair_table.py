@@ -51,6 +51,17 @@ def _halve(keys, weights, seed):
     return left
 
 
+@compiled
+def _pairs(table_keys, table_weights, keys, weights):
+    """Copy the pairs of the table, in the order of their slots."""
+    count = 0
+    for slot in range(len(table_keys)):
+        if table_keys[slot] != -1:
+            keys[count] = table_keys[slot]
+            weights[count] = table_weights[slot]
+            count += 1
+
+
 class PairTable:
     """At most `most` pairs with their weights; the table begins with room for `expected`.
 
@@ -62,14 +73,17 @@ class PairTable:
         self.halvings = 0
         self._seed = seed
         self._count = 0
+        self._keys, self._weights = np.empty(0, np.int64), np.empty(0, np.int32)
         self._resize(min(self._slots(self.most), self._slots(expected)))
 
     def _slots(self, pairs: int) -> int:
         return 1 << int(np.ceil(np.log2(pairs / _FULL + 1)))
 
     def _resize(self, slots: int) -> None:
-        self._keys = np.full(slots, _EMPTY, np.int64)
-        self._weights = np.zeros(slots, np.int32)
+        if slots != len(self._keys):
+            self._keys, self._weights = np.empty(slots, np.int64), np.empty(slots, np.int32)
+        self._keys[:] = _EMPTY
+        self._weights[:] = 0
 
     def add(self, keys: np.ndarray, weights: np.ndarray) -> None:
         """Add weights int32[p] (int32[0]: 1 each) of pairs with keys int64[p]."""
@@ -106,5 +120,6 @@ class PairTable:
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Return keys int64[p] and weights int32[p] of all pairs, in an order that follows from what was added."""
         assert self._count <= self.most
-        used = self._keys != _EMPTY
-        return self._keys[used], self._weights[used]
+        keys, weights = np.empty(self._count, np.int64), np.empty(self._count, np.int32)
+        _pairs(self._keys, self._weights, keys, weights)
+        return keys, weights

@@ -111,6 +111,19 @@ def test_a_contracted_graph_has_the_summed_edges(threads):
     np.testing.assert_array_equal(small.vertex_weights.training, np.bincount(label, TRAINING))
 
 
+def test_a_sample_of_too_many_pairs_depends_on_no_number_of_threads():
+    label = np.random.default_rng(0).integers(0, 1000, 2000).astype(np.int32)
+    found = []
+    for threads in (1, 2, 3):
+        with workers(threads) as team:
+            team._WORTHWHILE = 1
+            found.append(contract(stream_of(GRAPH), label, 1000, 300, 0, team))
+    assert 0 < len(found[0].neighbours) <= 600
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.neighbours, found[0].neighbours)
+        np.testing.assert_array_equal(other.weights, found[0].weights)
+
+
 def test_a_bounded_table_of_pairs_samples_by_weight():
     weights = np.where(np.arange(4000) < 40, 1000, 1).astype(np.int32)
     table = PairTable(most=600, expected=100, seed=3)
