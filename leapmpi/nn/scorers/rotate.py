@@ -22,7 +22,7 @@ class RotatE(DistanceScorer):
 
     def __init__(self, width: int, relations: int) -> None:
         super().__init__(width, width // 2, relations)
-        # A full turn: from angles near 0, all relations end as no turn at all, and the nearest vertex is the end itself.
+        # From angles near 0 all relations end as no turn, which makes the end itself the nearest vertex.
         self.limits = {"relation": math.pi}
 
     def query_of_source(self, source: Tensor, vector: Tensor) -> Tensor:
