@@ -52,9 +52,13 @@ def as_row(number: Tensor | float, width: int) -> Tensor | float:
 
 
 class Weighted(nn.Module):
-    """A module whose initial weights depend on the seed and their names: `fans` lists (in, out) by parameter."""
+    """A module whose initial weights depend on the seed and their names: `fans` lists (in, out) by parameter.
+
+    `limits` overrides the bound of parameters that are no maps.
+    """
 
     fans: Mapping[str, tuple[int, int]] = MappingProxyType({})
+    limits: Mapping[str, float] = MappingProxyType({})
 
 
 class Projection(Weighted):

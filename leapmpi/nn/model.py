@@ -166,7 +166,8 @@ def initialise(model: nn.Module, seed: int) -> None:
             parameter = module.get_parameter(name)
             full_name = f"{path}.{name}" if path else name
             # The range that keeps variances: Glorot and Bengio (AISTATS 2010), equation 16.
-            values = torch.from_numpy(uniform(seed, full_name, parameter.numel(), math.sqrt(6 / sum(fans))))
+            limit = module.limits.get(name, math.sqrt(6 / sum(fans)))
+            values = torch.from_numpy(uniform(seed, full_name, parameter.numel(), limit))
             with torch.no_grad():
                 parameter.copy_(values.view(parameter.shape))
 

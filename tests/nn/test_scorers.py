@@ -6,6 +6,7 @@ import torch
 
 from leapmpi.errors import ConfigError
 from leapmpi.exchange.step_scores import scores_of
+from leapmpi.nn.model import initialise
 from leapmpi.nn.pair_losses import PAIR_LOSSES
 from leapmpi.nn.scorer import SCORERS, build_scorer
 from leapmpi.plan.edge_plan import plan_edges
@@ -57,6 +58,15 @@ def test_scores_follow_the_formula(name):
 @pytest.mark.parametrize("name", SCORERS.names())
 def test_parameters_are_arrays_as_checkpoints_hold_them(name):
     assert all(parameter.dim() >= 1 for parameter in made(name).parameters())
+
+
+def test_angles_begin_anywhere_in_a_full_turn():
+    # Symmetric relations need turns by nothing and by half a circle: both must be near the start.
+    scorer = build_scorer("rotate", 2000, relations=RELATIONS)
+    initialise(scorer, 0)
+    angles = scorer.relation.detach()
+    assert angles.abs().max() <= np.pi
+    assert (angles.cos() < 0).double().mean().item() == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.mark.parametrize("name", SCORERS.names())

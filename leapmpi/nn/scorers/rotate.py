@@ -5,6 +5,8 @@ Sun et al., "RotatE: Knowledge Graph Embedding by Relational Rotation in Complex
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -17,6 +19,11 @@ class RotatE(DistanceScorer):
     """A margin minus the sum of the distances of complex numbers; a relation has an angle for each of them."""
 
     kind = LENGTHS
+
+    def __init__(self, width: int, relations: int) -> None:
+        super().__init__(width, width // 2, relations)
+        # From angles near 0 all relations end as no turn, which makes the end itself the nearest vertex.
+        self.limits = {"relation": math.pi}
 
     def query_of_source(self, source: Tensor, vector: Tensor) -> Tensor:
         return complex_product(source, _turns(vector))
@@ -37,7 +44,7 @@ def _turns(angle: Tensor) -> Tensor:
 def build(width: int, relations: int = 0) -> Scorer:
     """Build the scorer, with half as many angles as columns in a relation. Raises ConfigError for an odd width."""
     check_even(width, "rotate")
-    return RotatE(1, width // 2, relations)
+    return RotatE(width, relations)
 
 
 MEMBER = ScorerMember(build, reads_relations=True)
