@@ -131,8 +131,8 @@ class ListCopies:
     def draw(self, key: DrawKey, hop: int, ids: np.ndarray) -> Drawn:
         """Draw for vertices `ids` (int64[n]) with copied lists; neighbours are ids in the dataset. Local."""
         assert self._lists is not None, "lists are held"
-        with self._sampler.drawing_from(self._lists):
-            drawn = self._sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
+        sampler = self._sampler.drawing_from(self._lists)
+        drawn = sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
         # The sampler draws from other lists next, and reuses its memory.
         found = drawn.neighbours if self._sources is None else self._sources[drawn.neighbours]
         return drawn._replace(neighbours=found.astype(np.int64))
