@@ -41,12 +41,16 @@ class ListCopies:
         self.spared = 0.0
         """Estimated share of the bytes of requests."""
         self.nbytes = 0
-        self._samples = 0
-        self._noted: tuple[_Noted, _Noted] = ([], [])
-        self._degrees: _Noted = []
+        self.forget()
         self._facts: Sequence[np.ndarray] = (_NONE, _NONE)
         self._lists: Topology | None = None
         self._sources: np.ndarray | None = None
+
+    def forget(self) -> None:
+        """Forget what was observed: samples so far belong to no iteration of training."""
+        self._samples = 0
+        self._noted: tuple[_Noted, _Noted] = ([], [])
+        self._degrees: _Noted = []
 
     def sample_begins(self) -> bool:
         """Count a sample; returns whether copies are to be chosen now: once, at the same sample on all ranks."""
