@@ -7,6 +7,7 @@ and of the distinct sources of its lists.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,7 @@ _EDGES = 1 << 20
 """Edges whose sources are numbered at a time, and those of one list."""
 
 _RECEIVED = 1 << 18
-"""Numbers that an owner receives at a time, and those of one rank."""
+"""Numbers that an owner receives at a time, at most."""
 
 _SOURCE_BYTES, _EDGE_BYTES, _RECEIVED_BYTES = 16, 8, 40
 """Most bytes for a remote source: id and number; for an edge that is numbered; for a number sent and one received."""
@@ -49,8 +50,8 @@ def shared_reads_bytes(own: int, edges: int, vertices: int) -> int:
 
     vertices: those of the graph. Found before any list is read, so that every edge may have a source of its own.
     """
-    remote, at_once = min(edges, vertices - own), min(vertices, max(own, _RECEIVED))
-    pieces = _EDGE_BYTES * min(edges, _EDGES) + _RECEIVED_BYTES * at_once
+    remote = min(edges, vertices - own)
+    pieces = _EDGE_BYTES * min(edges, _EDGES) + _RECEIVED_BYTES * min(vertices, _RECEIVED)
     return READS_BYTES * own + _SOURCE_BYTES * remote + vertices // 4 + pieces
 
 
@@ -58,7 +59,7 @@ class _SharedHops:
     """Sources of a shard's lists, and the sums over ranks of numbers of them. Collective to make."""
 
     def __init__(self, shard: TopologyShard, communicator: Communicator, rank_offsets: np.ndarray) -> None:
-        self._shard, self._communicator, self._offsets = shard, communicator, rank_offsets
+        self._shard, self._communicator = shard, communicator
         own = shard.own
         self._set: IdSet | None = None
         """Numbers of the sources, where the lists hold ids."""
@@ -68,8 +69,13 @@ class _SharedHops:
             self._set = IdSet(shard.vertices, shard.first, shard.end)
             self._set.add(own.indices)
             self._outside = self._set.listed(own.indices.dtype)
-        self._bounds = np.searchsorted(self._outside, rank_offsets)
-        self._theirs = communicator.exchange_counts(np.diff(self._bounds))
+        # A message is about a piece of the vertices of its receiver, or about those of several receivers.
+        longest = max(1, int(np.diff(rank_offsets).max()))
+        pieces, self._at_once = -(-longest // _RECEIVED), max(1, _RECEIVED // longest)
+        cuts = rank_offsets[:-1, None] + np.arange(pieces + 1) * _RECEIVED
+        self._bounds = np.searchsorted(self._outside, np.minimum(cuts, rank_offsets[1:, None]))
+        self._counts = np.diff(self._bounds, axis=1)
+        self._theirs = communicator.exchange_counts(self._counts)
         self._codec = IdCodec.home_ranks(rank_offsets)
 
     def spread(self, included: np.ndarray, fanout: int, drew: np.ndarray, left_out: np.ndarray) -> None:
@@ -92,17 +98,15 @@ class _SharedHops:
 
     def _add_up(self, values: np.ndarray, left_out: np.ndarray) -> None:
         """Add `values` (float64[k], of outside sources) to `left_out` (float64[own vertices]) of their owners."""
-        network, longest = self._communicator, int(np.diff(self._offsets).max())
-        at_once = max(1, _RECEIVED // max(1, longest))
+        network = self._communicator
+        rounds = product(range(1, network.size, self._at_once), range(self._counts.shape[1]))
         # In each round a rank sends to the next ranks, and receives from those before it.
-        for distance in range(1, network.size, at_once):
-            distances = np.arange(distance, min(distance + at_once, network.size))
-            to = np.sort((network.rank + distances) % network.size)
+        for distance, piece in rounds:
+            distances = np.arange(distance, min(distance + self._at_once, network.size))
+            to, senders = (np.sort((network.rank + each) % network.size) for each in (distances, -distances))
             mine, theirs = np.zeros((2, network.size), np.int64)
-            mine[to] = np.diff(self._bounds)[to]
-            senders = (network.rank - distances) % network.size
-            theirs[senders] = self._theirs[senders]
-            taken = np.concatenate([np.arange(*self._bounds[rank : rank + 2]) for rank in to.tolist()])
+            mine[to], theirs[senders] = self._counts[to, piece], self._theirs[senders, piece]
+            taken = np.concatenate([np.arange(*self._bounds[rank, piece : piece + 2]) for rank in to.tolist()])
             ids, numbers = self._codec.empty(int(theirs.sum())), np.empty(int(theirs.sum()))
             named = self._codec.encode(self._outside[taken].astype(np.int64), mine)
             exchanges = [(named, mine, ids, theirs, "control"), (values[taken], mine, numbers, theirs, "control")]

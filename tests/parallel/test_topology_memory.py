@@ -108,7 +108,7 @@ def test_ranks_find_how_often_all_of_them_read_what_they_hold(numbered, pieces, 
     if pieces:
         # Lists and messages are cut into many.
         monkeypatch.setattr(features.shared_reads, "_EDGES", 64)
-        monkeypatch.setattr(features.shared_reads, "_RECEIVED", 1)
+        monkeypatch.setattr(features.shared_reads, "_RECEIVED", 7)
     datasets.build(world.comm, folder, {PLAIN})
     dataset = open_dataset(PLAIN.folder(folder))
     offsets, parts = rank_offsets(dataset.offsets, world.size), parts_of_rank(dataset.parts, world.size, world.rank)
