@@ -83,9 +83,14 @@ class Topology:
         """Bytes of the arrays of edges."""
         return sum(array.nbytes for array in self.list_arrays.values())
 
-    def memory_bytes(self, room: int | None) -> int:
-        """Return the bytes in memory where arrays of edges have `room` bytes there; None: as many as they take."""
-        return self.nbytes if room is None else self.nbytes - self.list_bytes + min(self.list_bytes, room)
+    def memory_bytes(self, room: int | None, finding: int = 0) -> int:
+        """Return the bytes in memory where arrays of edges have `room` bytes there; None: as many as they take.
+
+        finding: bytes that it takes to find which of them stay in memory, before any does.
+        """
+        if room is None or self.list_bytes <= room:
+            return self.nbytes
+        return self.nbytes - self.list_bytes + max(room, finding)
 
     @property
     def vertices(self) -> int:

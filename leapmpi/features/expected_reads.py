@@ -12,6 +12,8 @@ training over GPUs" (EuroSys 2022), their PreSC, on random streams that training
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -106,13 +108,34 @@ def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts
     indptr, indices: in-neighbours of all vertices; roots: float64[n], the chance of each vertex to be a root; fanouts:
     from the root outward, -1 for all.
     """
-    chance = roots
-    drew = np.zeros(len(roots))
+    return reads_by_hops(roots, fanouts, partial(spread, indptr, indices)).rows
+
+
+class Reads(NamedTuple):
+    """Chances that an iteration reads each list, and each row: float64[vertices]."""
+
+    lists: np.ndarray
+    rows: np.ndarray
+
+
+READS_BYTES = 40
+"""Most bytes for each vertex while `reads_by_hops` runs."""
+
+
+def reads_by_hops(
+    roots: np.ndarray, fanouts: tuple[int, ...], hop: Callable[[np.ndarray, int, np.ndarray, np.ndarray], None]
+) -> Reads:
+    """Compute the chance of each vertex to draw, and to be in a sampled subgraph at all.
+
+    roots, fanouts: as in `included`; hop(included, fanout, drew, left_out): spreads the chances as `spread` does.
+    """
+    lists, chance, drew = roots, roots, np.zeros(len(roots))
     for fanout in fanouts:
-        left_out = np.log1p(-roots, where=roots < 1, out=np.full(len(roots), -np.inf))
-        spread(indptr, indices, chance, fanout, drew, left_out)
-        chance = -np.expm1(left_out)
-    return chance
+        # A vertex draws at the last hop if it was reached before it.
+        lists, left_out = chance, np.log1p(-roots, where=roots < 1, out=np.full(len(roots), -np.inf))
+        hop(chance, fanout, drew, left_out)
+        chance = np.negative(np.expm1(left_out, out=left_out), out=left_out)
+    return Reads(lists, chance)
 
 
 def read_counts(access: AccessPattern, epoch: int = 0, most: int | None = None) -> np.ndarray:

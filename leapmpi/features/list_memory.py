@@ -42,33 +42,6 @@ def read_singly(topology: Topology) -> None:
 
 
 @compiled
-def _spread(indptr, indices, chance, fanout, reached):
-    """Add to `reached` (float32[n]) the expected draws of each vertex where list v is read with chance[v]."""
-    for v in range(len(chance)):
-        degree = indptr[v + 1] - indptr[v]
-        if chance[v] <= 0 or degree == 0:
-            continue
-        # Draws are uniform in a list, so that its entries share them alike.
-        share = chance[v] * (1.0 if fanout < 0 or fanout >= degree else fanout / degree)
-        for e in range(indptr[v], indptr[v + 1]):
-            reached[indices[e]] += share
-
-
-def list_reads(topology: Topology, roots: np.ndarray, fanouts: tuple[int, ...]) -> np.ndarray:
-    """Estimate how often an iteration reads each list: float32[n], at most 1.
-
-    topology: whole, of n vertices. roots: float32[n], the chance of each to be a root. fanouts: from the root outward,
-    -1 for all.
-    """
-    chance = np.minimum(roots, np.float32(1))
-    for fanout in fanouts[:-1]:
-        reached = chance.copy()
-        _spread(topology.indptr, topology.indices, chance, fanout, reached)
-        chance = np.minimum(reached, np.float32(1), out=reached)
-    return chance
-
-
-@compiled
 def blocks_of(indptr, v, chance, fanout, edges):
     """Return the first and last block of so many `edges` with the list of `v`, not empty, and the reads of each.
 
@@ -101,7 +74,8 @@ class BlockReads(NamedTuple):
 def reads_by_block(topology: Topology, reads: np.ndarray, fanout: int) -> BlockReads:
     """Return how often an iteration reads each block of `topology`.
 
-    reads: float32[n], those of each list, as `list_reads` estimates them; fanout: edges that a read draws, -1 for all.
+    reads: float64[n], the chance that each list is read (expected_reads.py); fanout: edges that a read draws, -1 for
+    all.
     """
     edges = _LEAST_EDGES
     while edges * _MOST_BLOCKS < topology.edges:

@@ -16,10 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
-from leapmpi.features.expected_reads import included
-from leapmpi.features.list_memory import blocks_of, list_reads, reads_by_block
+from leapmpi.features.expected_reads import Reads, included
+from leapmpi.features.list_memory import blocks_of, reads_by_block
 from leapmpi.features.shards.mapped_shard import capacity, table_bytes
-from leapmpi.features.shared_reads import SharedReads
 from leapmpi.system.jit import compiled
 
 Range = tuple[int, int]
@@ -120,21 +119,21 @@ def file_reads(
 ) -> list[FileReads]:
     """Predict what an iteration reads on each of `nodes`, by expected reads of lists and of rows. Local.
 
-    topology: whole. roots: float32[n], the chance of each vertex to be a root. fanouts: from the root outward, -1 for
+    topology: whole. roots: float64[n], the chance of each vertex to be a root. fanouts: from the root outward, -1 for
     all. nodes: the vertices of their ranks. share: of the roots, those that a node draws for.
     """
-    chances = included(topology.indptr, topology.indices, roots.astype(np.float64), fanouts)
-    reads = list_reads(topology, roots * np.float32(share), fanouts)
+    chances = included(topology.indptr, topology.indices, roots, fanouts)
+    reads = included(topology.indptr, topology.indices, roots * share, fanouts[:-1])
     file = _list_file(topology, reads, fanouts[-1])
     # A rank reads a page once in an iteration, whoever needs its rows.
     rows = ([_spared_by_rows(chances[first:end], row_bytes) for first, end in ranks] for ranks in nodes)
     return [FileReads([file], row_bytes, each) for each in rows]
 
 
-def reads_of_shard(own: Topology, reads: SharedReads, last_fanout: int, row_bytes: int) -> FileReads:
+def reads_of_shard(own: Topology, reads: Reads, last_fanout: int, row_bytes: int) -> FileReads:
     """Predict what an iteration reads from the files of a rank with the lists `own` and rows of `row_bytes`. Local."""
     rows = _spared_by_rows(reads.rows, row_bytes)
-    return FileReads([_list_file(own, reads.lists.astype(np.float32), last_fanout)], row_bytes, [rows])
+    return FileReads([_list_file(own, reads.lists, last_fanout)], row_bytes, [rows])
 
 
 def joined(ranks: Sequence[FileReads]) -> FileReads:
@@ -147,7 +146,7 @@ def joined(ranks: Sequence[FileReads]) -> FileReads:
 def _note_lists(indptr, reads, fanout, edges, missed):
     """Add to `missed` (float64[pages]) the logarithm of the chance that no list is read on a page of so many `edges`.
 
-    reads: float32[n], the chance of each list to be read, which reads up to `fanout` of its pages.
+    reads: float64[n], the chance of each list to be read, which reads up to `fanout` of its pages.
     """
     for v in range(len(reads)):
         if indptr[v + 1] == indptr[v]:

@@ -16,6 +16,7 @@ from leapmpi.comm.shared_memory import map_shared
 from leapmpi.comm.world import World
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology, empty_topology, fill_topology, layout, placed, with_lists_in
+from leapmpi.features.expected_reads import READS_BYTES
 from leapmpi.features.list_memory import read_singly
 from leapmpi.features.shards.sparse_shard import fill_entry_counts
 from leapmpi.runs.progress_line import step
@@ -53,7 +54,9 @@ def share_topology(
 
     advice = "use nodes with more memory, --topology sharded on several nodes, --topology-memory, or a smaller graph"
     names = _Names("the graph's topology takes", "leapmpi-topology", advice, "in-neighbour lists take")
-    sizes = _Sizes(_size(shared), _size(like.list_arrays), room or 0) if in_file else _Sizes(_size(shared))
+    sizes = _Sizes(_size(shared))
+    if in_file:
+        sizes = _Sizes(_size(shared), _size(like.list_arrays), max(room or 0, READS_BYTES * like.vertices))
     topology, common = _share(world, dataset, sizes, names, arrays, fill_topology)
     if in_file:
         read_singly(topology)
@@ -87,7 +90,7 @@ class _Names:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Bytes of memory, of a file (0: none), and of the memory that the content of the file may take."""
+    """Bytes of memory, of a file (0: none), and of the memory that its content, or finding what is read most, takes."""
 
     memory: int
     file: int = 0

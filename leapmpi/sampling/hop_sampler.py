@@ -7,10 +7,11 @@ Blocks.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -63,7 +64,7 @@ class HopSampler(Sampler):
         """Lists of each hop in a typed graph."""
         self._of_lists: np.ndarray | None = None
         self.list_starts: np.ndarray | None = None
-        """int64[n + 1], the first list of each destination, while lists of relations draw."""
+        """int64[n + 1], the first list of each destination, where lists of relations draw."""
         types, given = setup.topology.types, setup.relation_fanouts
         if types is not None:
             self.relations = RelationDraws(types, relation_fanouts(types, self.fanouts) if given is None else given)
@@ -81,23 +82,20 @@ class HopSampler(Sampler):
         """
 
     def fanout(self, hop: int) -> int | np.ndarray:
-        """Return the fan-out of `hop`; int64[lists] while lists of relations draw."""
+        """Return the fan-out of `hop`; int64[lists] where lists of relations draw."""
         return self.fanouts[hop] if self._of_lists is None else self._of_lists
 
-    @contextmanager
     def drawing_from(
         self, topology: Topology, fanout: np.ndarray | None = None, starts: np.ndarray | None = None
-    ) -> Iterator[None]:
-        """Draw from other lists while the body runs, with fan-outs by list, int64[lists], if given.
+    ) -> Self:
+        """Return a copy that draws from other lists, with fan-outs by list, int64[lists], if given.
 
-        starts: int64[n + 1], the first list of each destination, if they have several.
+        It shares working memory, and serves until the next `begin`. starts: int64[n + 1], the first list of each
+        destination, if they have several.
         """
-        whole = self.topology, self._of_lists, self.list_starts
-        self.topology, self._of_lists, self.list_starts = topology, fanout, starts
-        try:
-            yield
-        finally:
-            self.topology, self._of_lists, self.list_starts = whole
+        other = copy(self)
+        other.topology, other._of_lists, other.list_starts = topology, fanout, starts
+        return other
 
     def leave_out(self, key: DrawKey, edges: np.ndarray) -> None:
         back = edges[:, [1, 0, *range(2, edges.shape[1])]]
@@ -141,8 +139,8 @@ class HopSampler(Sampler):
         whole = self.topology
         assert whole.relation is not None, "typed topologies hold relations"
         lists = relations.lists(whole, hop, vertices, original, self._workers)
-        with self.drawing_from(replace(whole, indptr=lists.begin), lists.fanout, lists.starts):
-            drawn = self.draw(key, hop, np.arange(len(lists.begin)), lists.name, lists.degree)
+        by_list = self.drawing_from(replace(whole, indptr=lists.begin), lists.fanout, lists.starts)
+        drawn = by_list.draw(key, hop, np.arange(len(lists.begin)), lists.name, lists.degree)
         relation = lists.of_edges(drawn.indptr, whole.relation.dtype)
         return Drawn(drawn.indptr[lists.starts], drawn.neighbours, drawn.weight, relation)
 

@@ -7,7 +7,6 @@ In a typed graph an edge is left out by its relation: others between the same en
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
@@ -23,8 +22,8 @@ from leapmpi.system.jit import compiled
 class DrawsFromLists(Protocol):
     """Sampler whose draws for a vertex read only its list in `topology`, and original ids."""
 
-    def drawing_from(self, topology: Topology) -> AbstractContextManager[None]:
-        """Draw from other lists; see HopSampler.drawing_from."""
+    def drawing_from(self, topology: Topology) -> DrawsFromLists:
+        """Return a copy that draws from other lists; see HopSampler.drawing_from."""
 
     def draw_all(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         """Draw; see HopSampler.draw_all."""
@@ -130,9 +129,9 @@ class LeftOut:
 
         # Affected destinations draw from their own lists. Copy the result: it may be working memory.
         mine = number[touched]
-        with sampler.drawing_from(self.topology):
-            found = sampler.draw_all(key, hop, mine, original[touched], np.diff(self.topology.indptr)[mine])
-            found = found._replace(neighbours=found.neighbours.copy())
+        shorter = sampler.drawing_from(self.topology)
+        found = shorter.draw_all(key, hop, mine, original[touched], np.diff(self.topology.indptr)[mine])
+        found = found._replace(neighbours=found.neighbours.copy())
         rest = ~touched
         others = sampler.draw_all(key, hop, vertices[rest], original[rest], degree[rest])
         return self._merged(touched, others, found, mine)

@@ -7,6 +7,8 @@ uniform, by Floyd's algorithm (Bentley, Floyd: "A sample of brilliance", CACM 30
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from leapmpi.dataset.topology import Topology
@@ -148,6 +150,14 @@ def _draw(first, end, dst, original, degree, hashed, indptr, topology_indptr, to
                 neighbours[j] = topology_indices[starts[i - group] + np.int64(neighbours[j])]
 
 
+@dataclass
+class _WorkingMemory:
+    """Memory that draws reuse: drawn neighbours, integers[k], and marks of positions by thread, uint64[w] each."""
+
+    neighbours: np.ndarray
+    marks: list[np.ndarray]
+
+
 class NodeWiseSampler(HopSampler):
     """Sampler of at most `fanouts[h]` distinct in-neighbours per destination of hop h; `ALL` (-1) takes all.
 
@@ -162,8 +172,9 @@ class NodeWiseSampler(HopSampler):
     ) -> None:
         nobody = np.empty(0, np.int64)
         super().__init__(Setup(topology, fanouts, nobody, 0, threads, relation_fanouts))
-        self._marks = [np.zeros(0, np.uint64) for _ in range(self._workers.size)]
-        self._neighbours = np.empty(0, topology.indices.dtype)
+        self._memory = _WorkingMemory(
+            np.empty(0, topology.indices.dtype), [np.zeros(0, np.uint64) for _ in range(self._workers.size)]
+        )
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """Draw as Sampler.neighbours does; the batch does not matter."""
@@ -173,16 +184,17 @@ class NodeWiseSampler(HopSampler):
     def draw(self, key: DrawKey, hop: int, vertices: np.ndarray, original: np.ndarray, degree: np.ndarray) -> Drawn:
         indptr, hashed = capped_indptr(degree, self.fanout(hop)), np.uint64(fold(key_hash(key), hop))
 
-        # Working memory: for all neighbours, and for the marks of the largest degree by thread.
-        self._neighbours = grown(self._neighbours, int(indptr[-1]), 0)
+        # The marks of a thread have room for the largest degree.
+        memory = self._memory
+        memory.neighbours = grown(memory.neighbours, int(indptr[-1]), 0)
         words = int(degree.max(initial=0)) // 64 + 1
-        if len(self._marks[0]) < words:
-            self._marks = [np.zeros(words + words // 4, np.uint64) for _ in self._marks]
+        if len(memory.marks[0]) < words:
+            memory.marks = [np.zeros(words + words // 4, np.uint64) for _ in memory.marks]
         topology = (self.topology.indptr, self.topology.indices)
 
         def work(thread: int, first: int, end: int) -> None:
-            marks = self._marks[thread]
-            _draw(first, end, vertices, original, degree, hashed, indptr, *topology, self._neighbours, marks)
+            marks = memory.marks[thread]
+            _draw(first, end, vertices, original, degree, hashed, indptr, *topology, memory.neighbours, marks)
 
         self._workers.share_by_cost(indptr, work)
-        return Drawn(indptr, self._neighbours[: indptr[-1]])
+        return Drawn(indptr, memory.neighbours[: indptr[-1]])

@@ -7,8 +7,9 @@ an iteration reads fewest bytes from files (features/memory_split.py). `leapmpi 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from leapmpi.config.schema import Config
 from leapmpi.config.setting import AUTO_SIZE
 from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import Topology
-from leapmpi.features.expected_reads import included
+from leapmpi.features.expected_reads import Reads, reads_by_hops, spread
 from leapmpi.features.memory_split import (
     FileReads,
     Needs,
@@ -31,7 +32,6 @@ from leapmpi.features.memory_split import (
     with_rest_for_lists,
 )
 from leapmpi.features.row_memory import room_of
-from leapmpi.features.shared_reads import SharedReads
 from leapmpi.plan.homes import rank_offsets
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, shard_of
 from leapmpi.session.topology_kind import SHARDED, LoadedLists, list_room, reads_of_own, root_chances
@@ -41,8 +41,16 @@ if TYPE_CHECKING:
     from leapmpi.comm.world import World
 
 
-def settle_split(config: Config, loaded: LoadedLists) -> tuple[Config, Split | None]:
-    """Return `config` with the best split on this rank's node, and the split. Collective.
+class SettledSplit(NamedTuple):
+    """A split, None where none is open, the settings with it, and the reads of a shard that it was found by."""
+
+    config: Config
+    split: Split | None
+    reads: Reads | None
+
+
+def settle_split(config: Config, loaded: LoadedLists) -> SettledSplit:
+    """Return `config` with the best split on this rank's node. Collective.
 
     There is one where `_is_open`. It depends on settings, dataset and ranks alone.
 
@@ -50,14 +58,16 @@ def settle_split(config: Config, loaded: LoadedLists) -> tuple[Config, Split | N
     """
     world, dataset, topology, _, offsets = loaded
     if not _is_open(config, dataset):
-        return config, None
+        return SettledSplit(config, None, None)
+    reads = None
     if isinstance(topology, TopologyShard):
-        split = _best_of_shards(config, loaded, topology)
+        reads = reads_of_own(config, loaded, topology, config.sampling.fanout)
+        split = _best_of_shards(config, loaded, topology, reads)
     else:
         split = _best_of_node(config, world, dataset, topology, offsets)
     taken, mend = "the in-neighbour lists that are read most take", "give a smaller --feature-memory"
     world.on_all(lambda: check_memory(split.lists, taken, world.host, mend))
-    return _with(config, split), split
+    return SettledSplit(_with(config, split), split, reads)
 
 
 def _best_of_node(config: Config, world: World, dataset: Dataset, topology: Topology, offsets: np.ndarray) -> Split:
@@ -74,10 +84,9 @@ def _best_of_node(config: Config, world: World, dataset: Dataset, topology: Topo
     return Split(**all_gather_values(world.node_comm, world.on_all(best))[0])
 
 
-def _best_of_shards(config: Config, loaded: LoadedLists, shard: TopologyShard) -> Split:
+def _best_of_shards(config: Config, loaded: LoadedLists, shard: TopologyShard, reads: Reads) -> Split:
     """Return the best split where each rank has lists of its own. Collective."""
     world, fanouts, ranks = loaded.world, config.sampling.fanout, loaded.world.node_comm.size
-    reads = reads_of_own(config, loaded, shard, fanouts)
     own = world.on_all(lambda: reads_of_shard(shard.own, reads, fanouts[-1], _row_bytes(loaded.dataset)))
     needs = Needs(*np.max(all_gather_values(world.node_comm, list(own.needs)), axis=0).tolist())
     needs, room = needs._replace(lists=ranks * needs.lists), _room(config) * ranks
@@ -126,12 +135,11 @@ def _reads_of_shards(
     config: Config, dataset: Dataset, topology: Topology, nodes: Sequence[Sequence[Range]]
 ) -> list[FileReads]:
     """Predict the reads where each rank has lists of its own, which all ranks request."""
-    roots, fanouts = root_chances(config, dataset, 0, dataset.vertices).astype(np.float64), config.sampling.fanout
-    lists, rows = (included(topology.indptr, topology.indices, roots, hops) for hops in (fanouts[:-1], fanouts))
-    row = _row_bytes(dataset)
+    roots, fanouts = root_chances(config, dataset, 0, dataset.vertices), config.sampling.fanout
+    found, row = reads_by_hops(roots, fanouts, partial(spread, topology.indptr, topology.indices)), _row_bytes(dataset)
 
     def of_rank(first: int, end: int) -> FileReads:
-        reads = SharedReads(lists[first:end], rows[first:end])
+        reads = Reads(found.lists[first:end], found.rows[first:end])
         return reads_of_shard(shard_of(topology, first, end, False).own, reads, fanouts[-1], row)
 
     return [joined([of_rank(*each) for each in ranges]) for ranges in nodes]

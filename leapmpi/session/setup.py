@@ -150,7 +150,7 @@ def load(
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
     lists = LoadedLists(world, dataset, topology, communicator, offsets)
-    config, split = (config, None) if reads_all_lists else settle_split(config, lists)
+    config, split, reads_of_lists = (config, None, None) if reads_all_lists else settle_split(config, lists)
     host, learned = _held_rows(config, world, dataset, topology, parts, own)
     shared, dtype = sharers(world, device), getattr(torch, config.train.parameter_dtype)
 
@@ -158,7 +158,7 @@ def load(
     model = model_on_all(config, dataset, world).to(device)
     task, reads = task_of(config, dataset), reads_features(config, dataset)
     sampler = on_device(_sampler(config, lists), device, room_for_topology(device, shared))
-    held += "" if reads_all_lists else hold_lists(config, lists)
+    held += "" if reads_all_lists else hold_lists(config, lists, reads_of_lists)
     shard = host if learned or dataset.types else load_shard(host, device, shared)
     label_rows = _labels(opened, own[0], task)
     features = fetcher_class(shard)(communicator, shard, offsets, device, dtype, "features", phases)

@@ -21,14 +21,10 @@ from leapmpi.dataset.topology import Topology, empty_topology, topology_bytes
 from leapmpi.engine.edge_features import reads_features
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError
-from leapmpi.features.list_memory import (
-    HeldLists,
-    hold_most_read,
-    list_reads,
-    read_singly,
-)
+from leapmpi.features.expected_reads import READS_BYTES, Reads, included
+from leapmpi.features.list_memory import HeldLists, hold_most_read, read_singly
 from leapmpi.features.node_shared import share_topology
-from leapmpi.features.shared_reads import SharedReads, shared_reads
+from leapmpi.features.shared_reads import shared_reads, shared_reads_bytes
 from leapmpi.nn.layer import reads_sources
 from leapmpi.nn.model import model_of
 from leapmpi.nn.task import task_of
@@ -127,7 +123,8 @@ def load_lists(
     room = None if room is None else room // world.node_comm.size
     own = empty_topology(dataset, *carried, parts)
     in_file = room is not None and own.list_bytes > room
-    needed = own.memory_bytes(room) * world.node_comm.size
+    finding = shared_reads_bytes(own.vertices, own.edges, dataset.vertices)
+    needed = own.memory_bytes(room, finding) * world.node_comm.size
     what = "the shards of the graph's topology take"
     advice = "start ranks on more nodes, give --topology-memory, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))
@@ -149,33 +146,36 @@ class LoadedLists(NamedTuple):
     """int64[ranks + 1]: first vertex of each rank."""
 
 
-def reads_of_own(config: Config, loaded: LoadedLists, shard: TopologyShard, fanouts: tuple[int, ...]) -> SharedReads:
+def reads_of_own(config: Config, loaded: LoadedLists, shard: TopologyShard, fanouts: tuple[int, ...]) -> Reads:
     """Return how often hops of an iteration of all ranks read what this rank holds; see `shared_reads`. Collective."""
-    roots = root_chances(config, loaded.dataset, shard.first, shard.end).astype(np.float64)
+    roots = root_chances(config, loaded.dataset, shard.first, shard.end)
     return shared_reads(shard, loaded.communicator, loaded.offsets, roots, fanouts)
 
 
-def hold_lists(config: Config, loaded: LoadedLists) -> str:
-    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective."""
+def hold_lists(config: Config, loaded: LoadedLists, reads: Reads | None = None) -> str:
+    """Keep the most read lists in memory where they are in a file; return words on how they are held. Collective.
+
+    reads: how often own lists of a shard are read, where that is known.
+    """
     world, dataset, topology, *_ = loaded
     room, shard = list_room(config), topology if isinstance(topology, TopologyShard) else None
     lists = topology if isinstance(topology, Topology) else topology.own
     if room is None or not any(all_gather_values(world.comm, lists.in_file)):
         return ""
-    shared = None
+    # A list is read where a hop before the last one reached its vertex.
+    *before, last = config.sampling.fanout
     if shard is not None:
         # Ranks of a node share its room, and all ranks read their lists.
         room = room // world.node_comm.size
-        # A list is read where a hop before the last one reached its vertex.
-        shared = reads_of_own(config, loaded, shard, config.sampling.fanout[:-1]).rows.astype(np.float32)
+        reads = reads or reads_of_own(config, loaded, shard, tuple(before))
 
     def hold() -> HeldLists | None:
         if not lists.in_file or (shard is None and world.node_comm.rank):
             return None
-        fanouts, reads = config.sampling.fanout, shared
-        if reads is None:
-            reads = list_reads(lists, root_chances(config, dataset, 0, dataset.vertices), fanouts)
-        return hold_most_read(lists, reads, fanouts[-1], room)
+        if shard is not None and reads is not None:
+            return hold_most_read(lists, reads.lists, last, room)
+        roots = root_chances(config, dataset, 0, dataset.vertices)
+        return hold_most_read(lists, included(lists.indptr, lists.indices, roots, tuple(before)), last, room)
 
     held = world.on_all(hold)
     figures = all_gather_values(world.comm, [held.nbytes, held.share, held.refused] if held else None)
@@ -194,10 +194,16 @@ def lists_in_memory(config: Config, dataset: Dataset, topology: Topology, ranks:
     """
     room = list_room(config)
     if (kind or config.run.topology) != SHARDED:
-        return [topology.memory_bytes(room)] * ranks
+        return [topology.memory_bytes(room, READS_BYTES * dataset.vertices)] * ranks
     offsets, named = rank_offsets(dataset.offsets, ranks), names_sources(config, dataset)
     room = None if room is None else room // ranks
-    return [shard_bytes(topology, first, end, named, room) for first, end in pairwise(offsets.tolist())]
+
+    def of_rank(first: int, end: int) -> int:
+        edges = int(topology.indptr[end] - topology.indptr[first])
+        finding = shared_reads_bytes(end - first, edges, dataset.vertices)
+        return shard_bytes(topology, first, end, named, room, finding)
+
+    return [of_rank(first, end) for first, end in pairwise(offsets.tolist())]
 
 
 def list_room(config: Config) -> int | None:
@@ -237,11 +243,11 @@ def logs_copies(communicator: Communicator) -> Callable[[ListCopies], None]:
 
 
 def root_chances(config: Config, dataset: Dataset, first: int, end: int) -> np.ndarray:
-    """Return the chance of each vertex from `first` to `end` (exclusive) to be a root of an iteration: float32[n]."""
+    """Return the chance of each vertex from `first` to `end` (exclusive) to be a root of an iteration: float64[n]."""
     train, batch = dataset.splits.train, config.train.batch_size
     if task_of(config, dataset).roots == "edges" or not len(train):
-        return np.full(end - first, min(1.0, 2 * batch / max(1, dataset.vertices)), np.float32)
-    chances = np.zeros(end - first, np.float32)
+        return np.full(end - first, min(1.0, 2 * batch / max(1, dataset.vertices)))
+    chances = np.zeros(end - first)
     chances[train[(train >= first) & (train < end)] - first] = min(1.0, batch / len(train))
     return chances
 

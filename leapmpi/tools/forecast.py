@@ -36,6 +36,7 @@ from leapmpi.runs.file_names import METRICS
 from leapmpi.runs.run import Run, load_run, require
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.edge_lookup import uses_times, uses_weights
+from leapmpi.sampling.sharded.list_copies import OBSERVED
 from leapmpi.sampling.sharded.remote_lists import KIND
 from leapmpi.session.chosen_split import given_memory, reads_on_one_node
 from leapmpi.session.setup import open_for_training, with_batch_size
@@ -236,7 +237,9 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     """
     # Take the settings from the run, and only the dataset from the command line.
     run = load_run(folder)
-    settings = {name: run.config.to_values()[name] for name in _SHARED}
+    values = run.config.to_values()
+    settings = {name: values[name] for name in _SHARED}
+    settings["run"] = {"topology_memory": values["run"]["topology_memory"]}
     config = Config.from_values({**settings, "data": config.data}, folder)
     if config.strategy.prepare_ranks:
         raise RunFolderError(
@@ -266,6 +269,9 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
 
     # Other traffic had epochs with other time steps or another topology, and those after parts were reassigned.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
+    if config.run.topology_memory and _reads_remote_lists(last):
+        # In its first epochs the run may have had no copies of remote lists.
+        same = same[OBSERVED // found.iterations + 1 :] or same[-1:]
     same = [epoch for epoch in same if _reads_remote_lists(epoch) == _reads_remote_lists(last)]
     reassigned = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
     same = [epoch for epoch in same if epoch["epoch"] < reassigned]

@@ -109,6 +109,7 @@ class SeveralModels:
         check_memory(engine, minibatch)
         engine.fetch(minibatch)
         self.ensemble.step(minibatch)
+        self.ctx.sampler.forget()
 
     def dry_run_evaluation(self, evaluator: Evaluator) -> None:
         """Compile nothing: models are scored on what is fetched for all, as they are trained. Local."""

@@ -7,7 +7,7 @@ import pytest
 
 from leapmpi.dataset.topology import Topology, layout, with_lists_in
 from leapmpi.features import list_memory
-from leapmpi.features.list_memory import hold_most_read, list_reads
+from leapmpi.features.list_memory import hold_most_read
 from leapmpi.sampling.block import indptr_of
 from leapmpi.system.unnamed_files import mapped_file
 
@@ -23,30 +23,6 @@ def topology_of(lists):
     found = with_lists_in(like, mapped_file(layout(like.list_arrays)[-1], "lists take"))
     found.indices[:], found.edge_weight[:] = indices, 1
     return found
-
-
-def random_lists(seed, n=40, most=300):
-    rng = np.random.default_rng(seed)
-    return [np.sort(rng.choice(n, min(n, rng.integers(0, most)), replace=False)) for _ in range(n)]
-
-
-def plain_reads(lists, roots, fanouts):
-    """The same estimate, edge by edge."""
-    chance = list(roots)
-    for fanout in fanouts[:-1]:
-        reached = list(chance)
-        for v, sources in enumerate(lists):
-            for u in sources:
-                reached[u] += chance[v] * (1 if fanout < 0 else min(1, fanout / len(sources)))
-        chance = [min(1, each) for each in reached]
-    return chance
-
-
-@pytest.mark.parametrize("fanouts", [(3,), (3, 2), (5, -1, 2), (-1, 4, 4)], ids=str)
-def test_lists_are_read_as_often_as_hops_reach_them(fanouts):
-    lists, roots = random_lists(1), np.where(np.arange(40) % 3 == 0, 0.05, 0).astype(np.float32)
-    found = list_reads(topology_of(lists), roots, fanouts)
-    np.testing.assert_allclose(found, plain_reads(lists, roots, fanouts), rtol=1e-5)
 
 
 def locked_bytes():

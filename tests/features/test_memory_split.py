@@ -73,7 +73,7 @@ def test_a_page_of_lists_is_read_once_unless_its_block_is_held(fanout):
     degrees = np.array([600, 2400, 172, 400, 1428])
     indptr = np.concatenate(([0], np.cumsum(degrees)))
     topology = Topology(indptr, np.zeros(5000, np.int32), np.arange(5))
-    roots = np.array([0.5, 0.9, 0, 0.25, 0.1], np.float32)
+    roots = np.array([0.5, 0.9, 0, 0.25, 0.1])
     (shared,) = file_reads(topology, roots, (fanout,), ROW, [[(0, 5)]])
     pages = [[0.5, 0.9], [0.9], [0.9, 0], [0, 0.25, 0.1], [0.1]]
     rows = shared.needs.least_rows + 5 * ROW

@@ -1,22 +1,24 @@
 """Lists of in-neighbours in a file: the same bits, whoever holds them."""
 
 import tempfile
+import tracemalloc
 
 import numpy as np
 import pytest
 
 import leapmpi
+from leapmpi import features
 from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
 from leapmpi.dataset.partitioned import open_dataset
-from leapmpi.dataset.topology import load_topology
+from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.errors import ConfigError
 from leapmpi.features.expected_reads import included
-from leapmpi.features.shared_reads import shared_reads
+from leapmpi.features.shared_reads import shared_reads, shared_reads_bytes
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.runs.text import size_text
-from leapmpi.sampling.sharded.topology_shard import load_shard_of_topology
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
 from leapmpi.session.chosen_split import given_memory, reads_on_one_node, with_best_split
 from leapmpi.system.unnamed_files import IN_MEMORY, file_system
 from tests.support import datasets, own_samplers
@@ -101,8 +103,12 @@ def test_a_job_splits_one_budget_as_planned_and_trains_to_the_same_bits(budget, 
         assert (lists > load_topology(dataset).list_bytes) == (topology == "sharded")
 
 
-@pytest.mark.parametrize("numbered", [False, True])
-def test_ranks_find_how_often_all_of_them_read_what_they_hold(numbered, folder, world):
+@pytest.mark.parametrize(("numbered", "pieces"), here([(False, False), (False, True), (True, False), (True, True)]))
+def test_ranks_find_how_often_all_of_them_read_what_they_hold(numbered, pieces, folder, world, monkeypatch):
+    if pieces:
+        # Lists and messages are cut into many.
+        monkeypatch.setattr(features.shared_reads, "_EDGES", 64)
+        monkeypatch.setattr(features.shared_reads, "_RECEIVED", 7)
     datasets.build(world.comm, folder, {PLAIN})
     dataset = open_dataset(PLAIN.folder(folder))
     offsets, parts = rank_offsets(dataset.offsets, world.size), parts_of_rank(dataset.parts, world.size, world.rank)
@@ -113,6 +119,33 @@ def test_ranks_find_how_often_all_of_them_read_what_they_hold(numbered, folder, 
     for chances, fanouts in ((found.lists, (3, -1)), (found.rows, (3, -1, 2))):
         wanted = included(whole.indptr, whole.indices, roots, fanouts)[here]
         np.testing.assert_allclose(chances, wanted, rtol=1e-12)
+
+
+def test_ranks_find_it_in_the_memory_that_was_checked(folder, world):
+    vertices, degree = 400_000, 8
+    offsets = rank_offsets(np.arange(5) * vertices // 4, world.size)
+    first, end = offsets[world.rank : world.rank + 2].tolist()
+    rng = np.random.default_rng(world.rank)
+    # Sources are among the own vertices and a few others.
+    sources = np.concatenate((np.arange(first, end), rng.choice(vertices, 20_000))).astype(np.int32)
+    indices = sources[rng.integers(0, len(sources), degree * (end - first))]
+    own = Topology(np.arange(0, len(indices) + 1, degree), indices, np.arange(first, end))
+    shard = TopologyShard(own, first, end, degree * first, vertices, degree * vertices)
+
+    def found():
+        return shared_reads(shard, MPICommunicator(world.comm), offsets, np.full(end - first, 0.01), (3, 2))
+
+    # The first call compiles.
+    found()
+    world.comm.barrier()
+    tracemalloc.start()
+    found()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The chances of roots are counted, but are the caller's.
+    assert 0 < peak < shared_reads_bytes(end - first, len(indices), vertices)
+    if world.size == 4:
+        assert peak < 24 * vertices
 
 
 def test_a_budget_without_room_for_a_table_is_refused(train):

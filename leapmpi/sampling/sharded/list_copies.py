@@ -41,12 +41,16 @@ class ListCopies:
         self.spared = 0.0
         """Estimated share of the bytes of requests."""
         self.nbytes = 0
-        self._samples = 0
-        self._noted: tuple[_Noted, _Noted] = ([], [])
-        self._degrees: _Noted = []
+        self.forget()
         self._facts: Sequence[np.ndarray] = (_NONE, _NONE)
         self._lists: Topology | None = None
         self._sources: np.ndarray | None = None
+
+    def forget(self) -> None:
+        """Forget what was observed: samples so far belong to no iteration of training."""
+        self._samples = 0
+        self._noted: tuple[_Noted, _Noted] = ([], [])
+        self._degrees: _Noted = []
 
     def sample_begins(self) -> bool:
         """Count a sample; returns whether copies are to be chosen now: once, at the same sample on all ranks."""
@@ -131,8 +135,8 @@ class ListCopies:
     def draw(self, key: DrawKey, hop: int, ids: np.ndarray) -> Drawn:
         """Draw for vertices `ids` (int64[n]) with copied lists; neighbours are ids in the dataset. Local."""
         assert self._lists is not None, "lists are held"
-        with self._sampler.drawing_from(self._lists):
-            drawn = self._sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
+        sampler = self._sampler.drawing_from(self._lists)
+        drawn = sampler.drawn(key, hop, np.searchsorted(self.lists, ids), *self.about(ids))
         # The sampler draws from other lists next, and reuses its memory.
         found = drawn.neighbours if self._sources is None else self._sources[drawn.neighbours]
         return drawn._replace(neighbours=found.astype(np.int64))

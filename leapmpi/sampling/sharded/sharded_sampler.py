@@ -96,6 +96,8 @@ class ShardedSampler(Sampler):
 
     def forget(self) -> None:
         self.inner.forget()
+        if self.copies is not None and self.copies.observes:
+            self.copies.forget()
 
     def neighbours(self, key: DrawKey, hop: int, vertices: np.ndarray, batch: np.ndarray | None = None) -> Drawn:
         """Draw; see Sampler.neighbours. Collective."""

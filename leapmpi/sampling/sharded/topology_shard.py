@@ -183,15 +183,18 @@ def _named(own: Topology, original: np.ndarray, degree: np.ndarray) -> Topology:
     return replace(own, original_id=np.concatenate((own.original_id, original)), outside_degree=degree, unnamed=0)
 
 
-def shard_bytes(topology: Topology, first: int, end: int, named: bool, room: int | None = None) -> int:
+def shard_bytes(
+    topology: Topology, first: int, end: int, named: bool, room: int | None = None, finding: int = 0
+) -> int:
     """Return the bytes in memory of the shard of vertices `first` to `end` (exclusive) of a whole `topology`. Local.
 
-    room: bytes for its lists, which are in a file if they take more; None: as many as they take.
+    room: bytes for its lists, which are in a file if they take more; None: as many as they take. finding: as in
+    `Topology.memory_bytes`.
     """
     own = _cut(topology, first, end)
     # Named remote sources add their id, original id and in-degree.
     outside = _outside_sources(own.indices, topology.vertices, first, end).count if named else 0
-    return own.memory_bytes(room) + (topology.indices.itemsize + 16) * outside
+    return own.memory_bytes(room, finding) + (topology.indices.itemsize + 16) * outside
 
 
 def _outside_sources(indices: np.ndarray, vertices: int, first: int, end: int) -> IdSet:

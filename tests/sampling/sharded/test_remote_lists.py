@@ -1,6 +1,7 @@
 """Owners draw for others what these would draw themselves, and answer in the words that were foretold."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -213,6 +214,28 @@ def test_copied_lists_of_relations_draw_the_same(kind):
         assert copies
         for key, blocks in zip(keys, found, strict=True):
             same(blocks, plain.sample(key, roots[rank]))
+
+
+def test_samples_before_training_choose_no_copies(whole):
+    answers, offsets = answer_format(VERTICES, whole.edges), OFFSETS[2]
+    keys = [DrawKey(TRAIN, 7, 1, iteration) for iteration in range(OBSERVED + 1)]
+
+    def work(rank, dry):
+        sampler = sampler_of(rank, whole, "node-wise", offsets, answers)
+        sampler.copy_lists(600)
+        for key in keys[:dry]:
+            sampler.sample(key, np.arange(9))
+        sampler.forget()
+        for key in keys:
+            sampler.sample(key, np.arange(20, 30))
+        sampler.forget()
+        return sampler.copies.known, sampler.copies.lists
+
+    wanted, found = (on_ranks(2, partial(work, dry=dry)) for dry in (0, 3))
+    for ones, others in zip(wanted, found, strict=True):
+        assert len(ones[0])
+        for one, other in zip(ones, others, strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_what_spares_most_for_its_size_is_copied():
