@@ -18,21 +18,26 @@ from leapmpi.nn.tensors import BlockTensors, Edges
 ROWS = SimpleNamespace(sparse=False, returned_row_bytes=0)
 
 
-def models(*settings):
+def models(*settings, hops=2):
     return [
-        build_model(ModelConfig(**{"dropout": 0.0, **each}), 2, 20, 3, seed=n, dtype=torch.float64)
+        build_model(ModelConfig(**{"dropout": 0.0, **each}), hops, 20, 3, seed=n, dtype=torch.float64)
         for n, each in enumerate(settings)
     ]
 
 
-def layers(*settings):
-    return [model.layers[0] for model in models(*settings)]
+def layers(*settings, hops=2):
+    return [model.layers[0] for model in models(*settings, hops=hops)]
 
 
 @pytest.mark.parametrize("name", ["sage", "gcn"])
-@pytest.mark.parametrize("residual", [False, True])
-def test_outputs_and_gradients_are_those_of_each_layer(name, residual):
-    chosen = layers(*({"name": name, "hidden": hidden, "residual": residual} for hidden in (4, 20, 7)))
+@pytest.mark.parametrize(
+    ("hops", "special"),
+    [(2, {}), (2, {"residual": True}), (1, {}), (1, {"jumping": "cat"})],
+    ids=["hidden", "residual", "last", "some last"],
+)
+def test_outputs_and_gradients_are_those_of_each_layer(name, hops, special):
+    settings = [{"name": name, "hidden": hidden} for hidden in (4, 20, 7)]
+    chosen = layers(*settings[:2], settings[2] | special, hops=hops)
     random = torch.Generator().manual_seed(0)
     sums, own = (torch.randn(30, 20, generator=random, dtype=torch.float64) for _ in range(2))
     found = {}
