@@ -229,8 +229,11 @@ class ExchangeMode(ABC):
 
     def share_among_models(self, micro_batch: MicroBatch) -> None:
         """Share the blocks of `micro_batch`, and sums of its features, among models that read the same rows. Local."""
-        *upper, first = micro_batch.on_device(self.ctx.device, self.blocks_read)
-        micro_batch.tensors = [*upper, replace(first, sums={})]
+        tensors = micro_batch.on_device(self.ctx.device, self.blocks_read)
+        # Where the first layer's block is not read, each model has rows of its own in all of them.
+        if self.blocks_read == len(self.ctx.model.layers):
+            tensors[-1] = replace(tensors[-1], sums={})
+        micro_batch.tensors = tensors
 
     def loss(self, minibatch: MiniBatch, number: int, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the share of micro-batch `number` in the batch's loss: the sum over its roots of weight x loss. Local.

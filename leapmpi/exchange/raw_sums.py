@@ -19,8 +19,9 @@ from leapmpi.comm.communicator import Communicator, Exchange
 from leapmpi.dataset.topology import entries_of
 from leapmpi.features.row_exchange import RowExchange
 from leapmpi.nn.gemm import product
-from leapmpi.nn.layer import Layer, plain_prefix
-from leapmpi.nn.rows import Rows
+from leapmpi.nn.layer import Layer, finishes_plainly, plain_prefix
+from leapmpi.nn.rows import Rows, ScatteredRows
+from leapmpi.nn.stacked_layers import stacked_step
 from leapmpi.nn.tensors import operations
 from leapmpi.sampling.block import Block, DrawnBlock, indptr_of
 
@@ -154,6 +155,11 @@ def stacked_from_sums(layers: Sequence[Layer], sums: Tensor, own: Rows | None) -
     summed by itself, as without the others.
     """
     of_sums, *of_own = zip(*(layer.sums.weights for layer in layers), strict=True)
+    alike = all(finishes_plainly(layer) and layer.last == layers[0].last for layer in layers)
+    if alike and (own is None or isinstance(own, Tensor | ScatteredRows)):
+        biases, own_weights = [layer.bias for layer in layers], of_own[0] if of_own else ()
+        return list(stacked_step(sums, own, of_sums, own_weights, biases, not layers[0].last))
+
     # One product reads the rows once; one for each model would read them as often as there are models.
     stacked = product(sums, torch.cat(of_sums))
     for weights in of_own:

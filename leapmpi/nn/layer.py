@@ -289,6 +289,13 @@ def share_steps(
     return share_step(layer, others, x, key), lambda: share_step(layer, mine, x, key)
 
 
+def finishes_plainly(layer: Layer) -> bool:
+    """Return whether `finish` adds both contributions, the bias, and a rectifier unless the layer is the last."""
+    kind = type(layer)
+    parts = (kind.finish, Layer.finish), (kind.biased, Layer.biased), (kind.activation, Layer.activation)
+    return layer.residual is None and all(own is base for own, base in parts)
+
+
 @torch.no_grad()
 def finish_step(layer: Layer, neighbours: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]] | None:
     """Compute `finish` in the memory of `neighbours`, and a function from the gradient of the result to theirs.
@@ -296,9 +303,7 @@ def finish_step(layer: Layer, neighbours: Tensor) -> tuple[Tensor, Callable[[Ten
     The function adds to the gradient of the bias. The bits are those of autograd, which takes longer. None where the
     layer finishes in a way of its own.
     """
-    kind = type(layer)
-    parts = (kind.finish, Layer.finish), (kind.biased, Layer.biased), (kind.activation, Layer.activation)
-    if layer.residual is not None or any(own is not base for own, base in parts):
+    if not finishes_plainly(layer):
         return None
     out = neighbours.add_(layer.bias)
     if not layer.last:
