@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import torch
@@ -25,6 +26,14 @@ from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.topology_shard import TopologyShard
 from leapmpi.sampling.training_edges import TrainingEdges
 from leapmpi.system.phase_timers import PhaseTimers
+
+
+class Packing(IntEnum):
+    """Forms in which computed rows travel: whole, without dropped columns and zeros, and with short exponents too."""
+
+    NONE = 0
+    WITHOUT_ZEROS = 1
+    SHORT_EXPONENTS = 2
 
 
 @dataclass
@@ -55,10 +64,8 @@ class RankContext:
     """The format of owners' replies about the draws of their vertices, where the topology is sharded."""
     counts_sources: bool = False
     """Whether all sources of mini-batches are numbered when drawn, because a forecast counts them."""
-    packs: bool = False
-    """Whether computed rows travel without dropped columns and zeros, which pays on slow links."""
-    shortens: bool = False
-    """Whether these rows have short exponents, which pays on the slowest links."""
+    packing: Packing = Packing.NONE
+    """How computed rows travel between ranks."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 

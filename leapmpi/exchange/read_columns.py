@@ -76,7 +76,7 @@ def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
     With `shares` its shares of destinations travel, else rows of the layer below; features travel whole. A bit for each
     number marks those that are not zero.
     """
-    if not ctx.packs or (layer.number == 1 and not shares):
+    if not ctx.packing or (layer.number == 1 and not shares):
         return 1.0
     sparse = 0.5 + 1 / (8 * layer.bias.element_size())
     # Shares are sums before ReLU, so only their gradients have zeros; rows of the layer below are outputs of ReLU.
@@ -97,7 +97,7 @@ class ReadColumns:
 
     def __init__(self, ctx: RankContext, reader: Layer | None, names: Names) -> None:
         # Owners of a sharded topology do not know the original ids of remote vertices.
-        self._reader = reader if ctx.packs and ctx.answers is None else None
+        self._reader = reader if ctx.packing and ctx.answers is None else None
         self._names = names
 
     def kept(self, key: DropoutKey | None, width: int) -> Kept:

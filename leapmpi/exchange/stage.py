@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.exchange.context import RankContext
+from leapmpi.exchange.context import Packing, RankContext
 from leapmpi.exchange.packed_rows import fits, start_packed
 from leapmpi.exchange.read_columns import EVERY, Kept, without_zeros
 from leapmpi.nn.gradient import pass_back
@@ -88,6 +88,7 @@ class Transfer:
         self.ctx, self.sent_counts, self.received_counts = ctx, sent_counts, received_counts
         self.width, self.kind, self.received = width, kind, int(received_counts.sum())
         self.zeros, self.hides = zeros, hides
+        self._shortens = ctx.packing == Packing.SHORT_EXPONENTS
 
     def start(self, rows: Tensor, kept: Kept = EVERY) -> Callable[[], Tensor]:
         """Send `rows` (float[sent, width], by rank); the result waits for those that arrive. Collective.
@@ -115,7 +116,7 @@ class Transfer:
     ) -> Callable[[], Tensor]:
         assert rows.shape[1] == self.width, "forecasts count this width"
         # Without short exponents, packing pays only where zeros or dropped columns are left out.
-        saves = zeros or kept[0] is not None or (self.ctx.shortens and rows.dtype == torch.float32)
+        saves = zeros or kept[0] is not None or (self._shortens and rows.dtype == torch.float32)
         start = self._start_packed if saves and self._packs(rows) else self._start_whole
         with self.ctx.phases("exchange"):
             end = start(rows, counts, arriving_counts, kept)
@@ -128,7 +129,7 @@ class Transfer:
 
     def _packs(self, rows: Tensor) -> bool:
         """Return whether `rows` can travel packed: the same on all ranks."""
-        packs = self.ctx.packs and self.kind == ROWS and on_host(rows.device)
+        packs = self.ctx.packing != Packing.NONE and self.kind == ROWS and on_host(rows.device)
         return packs and fits(self.width, rows.element_size())
 
     def _start_whole(
@@ -146,7 +147,7 @@ class Transfer:
     def _start_packed(
         self, rows: Tensor, counts: np.ndarray, arriving_counts: np.ndarray, kept: Kept
     ) -> Callable[[], Tensor]:
-        given = rows.contiguous().numpy(), counts, arriving_counts, kept, self.ctx.shortens
+        given = rows.contiguous().numpy(), counts, arriving_counts, kept, self._shortens
         end = start_packed(self.ctx.communicator, *given)
         return lambda: torch.from_numpy(end())
 

@@ -24,7 +24,7 @@ from leapmpi.engine.own_model import model_on_all
 from leapmpi.engine.placement import strategy_named
 from leapmpi.errors import ConfigError, DataError
 from leapmpi.exchange.context import Loaded, RankContext
-from leapmpi.exchange.packed_rows import pays, shortens
+from leapmpi.exchange.packed_rows import packing
 from leapmpi.features.fetcher import FeatureFetcher
 from leapmpi.features.fetcher_choice import fetcher_class
 from leapmpi.features.learned_rows import LearnedRows
@@ -176,8 +176,7 @@ def load(
         device=device,
         seed=config.train.seed,
         machine=rates,
-        packs=world.nodes > 1 and pays(rates.byte),
-        shortens=world.nodes > 1 and shortens(rates.byte),
+        packing=packing(rates.byte, world.nodes),
         edge_features=edge_fetcher(communicator, dataset, opened, device, dtype, phases, starts) if reads else None,
         answers=sampler.answers if isinstance(sampler, ShardedSampler) else None,
     )

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leapmpi.exchange import packed_rows
+from leapmpi.exchange.context import Packing
 from leapmpi.exchange.packed_rows import RowPacking
 from leapmpi.exchange.short_exponents import BLOCK, lengthen, most_words, shorten, shortened
 from leapmpi.nn.dropout import drop_features, kept_columns
@@ -98,3 +99,9 @@ def test_numbers_of_any_exponent_come_back_among_others(count, bits):
 def test_words_of_random_bits_are_not_shortened():
     words = np.random.default_rng(2).integers(0, 2**32, 5000).astype(np.uint32)
     assert shortened(words, 5000).tobytes() == words.tobytes()
+
+
+def test_slow_links_between_nodes_pack():
+    rates = [1e-10, 1e-9, 8e-9, 4e-8]
+    assert [packed_rows.packing(byte, 2) for byte in rates] == [0, 1, 1, 2]
+    assert packed_rows.packing(4e-8, 1) == Packing.NONE

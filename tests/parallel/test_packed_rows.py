@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from leapmpi.comm.mpi_communicator import MPICommunicator
+from leapmpi.exchange.context import Packing
 from leapmpi.exchange.stage import Transfer
 from leapmpi.system.phase_timers import PhaseTimers
 from tests.support.equality import Case, Runner, here
@@ -41,7 +42,7 @@ class PackedRunner(Runner):
 
     def _load(self, case):
         loaded = super()._load(case)
-        return dataclasses.replace(loaded, ctx=dataclasses.replace(loaded.ctx, packs=True))
+        return dataclasses.replace(loaded, ctx=dataclasses.replace(loaded.ctx, packing=Packing.WITHOUT_ZEROS))
 
 
 @pytest.mark.parametrize(
@@ -63,15 +64,13 @@ def test_the_steps_are_those_of_whole_rows(case, base, world):
         assert packed_bytes < (0.35 if case.remote == "raw" else 0.7) * whole_bytes
 
 
-def _context(world, shortens=False):
-    return SimpleNamespace(
-        communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packs=True, shortens=shortens
-    )
+def _context(world, packing=Packing.WITHOUT_ZEROS):
+    return SimpleNamespace(communicator=MPICommunicator(world.comm), phases=PhaseTimers(), packing=packing)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rows_without_zeros_arrive_with_short_exponents(dtype, world):
-    ctx = _context(world, shortens=True)
+    ctx = _context(world, Packing.SHORT_EXPONENTS)
     counts = np.full(world.size, 5000)
     counts[world.rank] = 0
     transfer = Transfer(ctx, counts, counts, 64, zeros=(False, False))
