@@ -219,6 +219,7 @@ def raw_sums(layer: Layer) -> RawSums:
     def output(sums: Tensor, own: Rows | None) -> Tensor:
         return layer.finish(None if own is None else layer.self_part(own), layer.project(sums), own)
 
+    # A residual reads own rows before prefix, the self part after it: one matrix serves both only if they are equal.
     return RawSums(
         offered=layer.traits.sums_ahead and layer.linear and (layer.residual is None or plain_prefix(layer)),
         needs_own=own_term or layer.residual is not None,
@@ -333,12 +334,14 @@ def costs(layer: Layer, sources: int, destinations: int, edges: int, passes_on: 
 
     def product(rows: int, width: int = layer.out_dim) -> int:
         once = rows * (layer.in_dim * width + _STREAMED_ELEMENT * (layer.in_dim + width))
+        # Training multiplies once more for the weights, and once more for an input that needs a gradient.
         return once * (1 + trains + passes_on)
 
     own_width = layer.rows.own_width
     before = product(destinations if layer.multiplied == "destinations" else sources)
     before += _EDGE_ELEMENT * edges * layer.out_dim * (1 + trains)
     before += product(destinations, own_width) if own_width else 0
+    # Sums of raw rows need a gradient for the layer below alone, those of projected rows for the weights too.
     after = product(destinations) + _EDGE_ELEMENT * edges * layer.in_dim * (1 + passes_on)
     return before, after if layer.multiplied == "either" else before
 
