@@ -261,7 +261,6 @@ def to_tensors(block: Block, device: torch.device | str = "cpu") -> BlockTensors
         return block.tensors
 
     def tensor(array: np.ndarray) -> Tensor:
-        # A tensor of read-only memory could be written to, which torch warns of, so it is copied.
         array = np.ascontiguousarray(array)
         return torch.from_numpy(array if array.flags.writeable else array.copy()).to(device, non_blocking=True)
 
