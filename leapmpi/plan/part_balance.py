@@ -35,7 +35,7 @@ class PartCounts:
         total[1:] = np.cumsum(np.column_stack((self.own, self.read.sum(axis=1))), axis=0)
         found = total[None] - total[:, None]
 
-        # Rows read within the segment do not count as boundary.
+        # Rows read within a segment are no boundary; prefix sums give those of any segment by four look-ups.
         within = np.zeros((parts + 1, parts + 1))
         within[1:, 1:] = self.read.cumsum(axis=0).cumsum(axis=1)
         corner = np.diag(within)
