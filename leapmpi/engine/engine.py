@@ -29,7 +29,7 @@ from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.norms import normalising
 from leapmpi.plan.schedule import Schedule
 from leapmpi.sampling.sampler import LOCAL
-from leapmpi.system.counter_rng import PRESAMPLE, TRAIN, DrawKey
+from leapmpi.system.counter_rng import TRAIN, DrawKey
 
 if TYPE_CHECKING:
     from leapmpi.plan.cost_model import Rates
@@ -100,11 +100,6 @@ class Engine:
         plan = self.roots.plan(batch, epoch, iteration)
         with self.ctx.phases("sample"):
             return self.draw(plan, key)
-
-    def trial(self, batch: np.ndarray | None, time_steps: int) -> MiniBatch:
-        """Sample `batch` in so many time steps, on a random stream of its own. Collective."""
-        key = DrawKey(PRESAMPLE, self.ctx.seed, 0, 0)
-        return self.draw(self.roots.plan_shared(self.roots.share(batch, key, time_steps), key), key)
 
     def draw(self, planned: Plan, key: DrawKey) -> MiniBatch:
         """Draw this rank's part of a plan with `key`. Local unless `preparation.sample` or the topology is shared."""

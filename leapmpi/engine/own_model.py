@@ -140,6 +140,7 @@ def findings(config: Config, loaded: Loaded, world: World) -> list[str]:
     rows = (fetched if isinstance(fetched, TypedMatrix) else dense(fetched)).to(torch.float64)
     batch_of = [MicroBatch(each, blocks, None) for each, blocks in zip(batches, drawn, strict=False)]
     fetch_edge_features(ctx, batch_of)
+    # Bytes of this check are no traffic of training.
     ctx.communicator.byte_counters.take()
 
     def sample(number: int) -> Sample:

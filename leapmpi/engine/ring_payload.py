@@ -63,6 +63,7 @@ class SumPayload:
     def pack(self, block: Block) -> BlockArrays:
         """Return the arrays of the first layer's `block`; all neighbours remain."""
         counts = np.diff(block.indptr)
+        # Counts twice: fewer neighbours remain on the way, while means divide by all that were sampled.
         return [block.dst, counts, counts, block.neighbours]
 
     def visit(self, blocks: BlockArrays, model: int, key: DrawKey | None) -> RingVisit:

@@ -22,6 +22,7 @@ from leapmpi.features.shards.mapped_shard import MappedShard
 from leapmpi.plan.cost_model import Counts, Rates, iteration_seconds
 from leapmpi.plan.memory_model import Needs, TooLarge, too_much
 from leapmpi.runs.text import size_text
+from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -184,9 +185,9 @@ def _numbers(ranks: int, every: bool) -> Iterator[int]:
 
 def _candidate(engine: Engine, batch: np.ndarray | None, time_steps: int) -> Candidate:
     """Count what all ranks would compute, move and hold with `batch` cut into `time_steps`. Collective."""
-    # Schedule and sample the batch on streams of their own.
-    ctx = engine.ctx
-    minibatch = engine.trial(batch, time_steps)
+    # On a random stream of its own, so that training draws what it would without trials.
+    ctx, key = engine.ctx, DrawKey(PRESAMPLE, engine.ctx.seed, 0, 0)
+    minibatch = engine.draw(engine.roots.plan_shared(engine.roots.share(batch, key, time_steps), key), key)
 
     # Rows and edges by time step, bytes and memory of this rank; then those of all ranks.
     rows = [micro_batch.blocks[-1].n_src for micro_batch in minibatch.micro_batches]

@@ -79,6 +79,7 @@ def _pairs_of(indptr, indices, home, chosen, ranks):
                 counts[home[source] + 1] += 1
                 found[total, 0], found[total, 1] = home[source], i
                 total += 1
+    # Destinations ascend already, so that a counting sort by owner puts pairs in order.
     place = np.cumsum(counts)
     pairs = np.empty(total, np.int64)
     for k in range(total):

@@ -181,6 +181,7 @@ class FullBatchGraphs(Preparation):
             fetch_edge_features(ctx, minibatch.micro_batches)
             labels = ctx.root_labels(graph.roots, local=True)
             assert isinstance(labels, Tensor), "labels are stored dense"
+            # A copy: the memory of fetched rows is used again.
             minibatch.labels = [labels.clone()]
         (micro_batch,) = minibatch.micro_batches
         micro_batch.tensors = with_links(ctx.model.layers, micro_batch.on_device(ctx.device))

@@ -112,6 +112,7 @@ class PartAssignment:
         now = Observation(self.starts, np.array(seconds), epoch)
         before = self.observed[-1] if self.observed else None
         self.observed.append(now)
+        # One epoch is kept in place of the first one with an assignment, which is never judged.
         self.seconds = self.seconds[-1:]
 
         # An assignment that did not help is undone for good: trying again would move parts to and fro.

@@ -175,6 +175,7 @@ def _next_chunk(destinations, begin, indptr, indices, first, end, seen, chunk, e
     for i in range(begin, len(destinations)):
         v = destinations[i]
         degree = indptr[v + 1] - indptr[v]
+        # Marks are read in random order: where own sources cost nothing, only remote ones are marked.
         if each[2]:
             new, far = _read(v, indptr, indices, first, end, seen, chunk)
         else:

@@ -190,6 +190,7 @@ class _ItemCounts:
             self.items[round] = len(found.remote.rows), len(found.remote.destinations)
             self.far[round] = len(found.here.others)
             named[:, round] = np.stack((found.remote.counts, found.named_edges(lists)), axis=1)
+        # What others request takes memory here, in the same rounds.
         theirs, once = np.empty_like(named), np.ones(ctx.ranks, np.int64)
         ctx.communicator.exchange(named, once, theirs, once, "control")
         self.sent, self.sent_edges = theirs.sum(axis=0).T

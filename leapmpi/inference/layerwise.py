@@ -155,6 +155,7 @@ class LayerwiseInference:
         groups: dict[Any, list[LayerWork]] = {}
         for number in numbers:
             last = number == numbers[-1]
+            # What the layer below has left is read while this layer writes its own; the last one leaves none.
             attention = sum(
                 kept_bytes(self.ctx.model.layers[each], needed[each], self.dtype.itemsize)
                 for each in range(max(0, number - 1), number + (not last))
@@ -252,6 +253,7 @@ class LayerwiseInference:
                 f"({size_text(most)} of them rows that are held), more than --memory-limit {size_text(self.limit)}; "
                 f"{mend}use more ranks, or raise the limit"
             )
+            # Limit and bytes are the same on all ranks, so all of them raise it, and none waits for the others.
             error.agreed = True
             raise error
         return found

@@ -90,6 +90,7 @@ class StagedRows(RowStore):
         """Write the rows to disk, then note that they are there."""
         path = self._path(name)
         try:
+            # Rows before the note: after a crash it must not name rows that never reached the disk.
             for each in (name, *others):
                 with open(self._path(each), "rb+") as file:
                     os.fsync(file.fileno())
@@ -122,6 +123,7 @@ class StagedRows(RowStore):
         return self._mapped(path, count, width, dtype)
 
     def close(self) -> None:
+        # The lock is held to the end: nobody may begin in a folder that is being removed.
         remove(self.folder)
         self.folder.with_suffix(".lock").unlink(missing_ok=True)
         self.release()

@@ -187,18 +187,7 @@ class Layer(Weighted):
 
     def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """Compute float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
-        return self.from_rows(block, self.prefix(x, block.mask_names(key, self.dropout), key), x, key)
-
-    def from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
-        """Compute the output of `forward` from `rows` after prefix and `x` before it, float[n_src, in] each."""
-        own, pair = self.self_part(rows[: block.n_dst]), self.rows.pair
-        if pair is not None:
-            neighbours = pair.join(block, pair.source(rows), pair.own(rows[: block.n_dst], None), key)
-        elif projects_first(self, block, rows):
-            neighbours = self.aggregate(block, self.project(rows), key)
-        else:
-            neighbours = self.project(_aggregated(self, block, rows, key))
-        return self.finish(own, neighbours, x[: block.n_dst])
+        return made_of_parts(self, block, self.prefix(x, block.mask_names(key, self.dropout), key), x, key)
 
     @property
     def rows(self) -> RowForm:
@@ -216,6 +205,18 @@ class Layer(Weighted):
         return raw_sums(self)
 
 
+def made_of_parts(layer: Layer, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
+    """Compute the output of `layer` from `rows` after prefix and `x` before it, float[n_src, in] each."""
+    own, pair = layer.self_part(rows[: block.n_dst]), layer.rows.pair
+    if pair is not None:
+        neighbours = pair.join(block, pair.source(rows), pair.own(rows[: block.n_dst], None), key)
+    elif projects_first(layer, block, rows):
+        neighbours = layer.aggregate(block, layer.project(rows), key)
+    else:
+        neighbours = layer.project(_aggregated(layer, block, rows, key))
+    return layer.finish(own, neighbours, x[: block.n_dst])
+
+
 def raw_sums(layer: Layer) -> RawSums:
     """Describe raw sums as the aggregate of raw rows, which is then projected."""
     own_term = type(layer).self_part is not Layer.self_part
@@ -223,6 +224,7 @@ def raw_sums(layer: Layer) -> RawSums:
     def output(sums: Tensor, own: Rows | None) -> Tensor:
         return layer.finish(None if own is None else layer.self_part(own), layer.project(sums), own)
 
+    # A residual reads own rows before prefix, the self part after it: one matrix serves both only if they are equal.
     return RawSums(
         offered=layer.traits.sums_ahead and layer.linear and (layer.residual is None or plain_prefix(layer)),
         needs_own=own_term or layer.residual is not None,
@@ -342,12 +344,14 @@ def costs(layer: Layer, sources: int, destinations: int, edges: int, passes_on: 
 
     def product(rows: int, width: int = layer.out_dim) -> int:
         once = rows * (layer.in_dim * width + _STREAMED_ELEMENT * (layer.in_dim + width))
+        # Training multiplies once more for the weights, and once more for an input that needs a gradient.
         return once * (1 + trains + passes_on)
 
     own_width = layer.rows.own_width
     before = product(destinations if layer.multiplied == "destinations" else sources)
     before += _EDGE_ELEMENT * edges * layer.out_dim * (1 + trains)
     before += product(destinations, own_width) if own_width else 0
+    # Sums of raw rows need a gradient for the layer below alone, those of projected rows for the weights too.
     after = product(destinations) + _EDGE_ELEMENT * edges * layer.in_dim * (1 + passes_on)
     return before, after if layer.multiplied == "either" else before
 

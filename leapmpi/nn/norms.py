@@ -59,6 +59,7 @@ class Moments:
     @classmethod
     def of(cls, rows: Tensor) -> Moments:
         """Compute the moments of `rows` (float[n, width]), zeros without any."""
+        # Squares are summed about the mean: plain sums of squares lose the variance where the mean is large.
         rows = rows.double()
         mean = rows.sum(0) / max(1, len(rows))
         return cls(len(rows), mean, (rows - mean).square().sum(0))

@@ -88,6 +88,7 @@ class _RelationSums(Function):
             for kind, part in _parts(own.bounds):
                 place_product(out, own.destinations[part], rows, own_weights[kind], own.rows[part], adds=True)
         ctx.groups, ctx.share, ctx.numbers, ctx.own = groups, share, numbers, own
+        # Gradients of relations read means, so rows are kept for own terms alone.
         ctx.save_for_backward(rows if own is not None else None, means, weights, own_weights)
         ctx.sources = rows.shape
         return out

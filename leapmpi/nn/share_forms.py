@@ -245,8 +245,10 @@ def parts_of_softmax(logs: Tensor, destinations: Tensor, total: int) -> tuple[Te
     """
     top = logs.new_full((total, logs.shape[1]), -torch.inf)
     top.scatter_reduce_(0, destinations.unsqueeze(1).expand_as(logs), logs, "amax")
+    # Relative to the largest of a destination, no exponential overflows.
     exponentials = (logs - top[destinations]).exp().masked_fill(logs == -torch.inf, 0)
     sums = torch.zeros_like(top).index_add_(0, destinations, exponentials)
+    # The largest exponential is 1, so the clamp acts on destinations without any edge alone.
     return torch.where(sums > 0, top + sums.log(), 0), exponentials / sums.clamp(min=1e-30)[destinations]
 
 

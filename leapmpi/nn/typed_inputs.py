@@ -68,6 +68,7 @@ class _Projected(Function):
     @staticmethod
     def forward(ctx, x, width, types, added, rows, learned, *weights) -> Tensor:
         given = next(each for each in (learned, *weights) if each is not None)
+        # Zeros take a pass over memory, which only rows of types that are not read need.
         fills = torch.empty if sum(map(len, rows)) == len(x) else torch.zeros
         out = fills(len(x), width, dtype=given.dtype, device=x.device)
         for number, chosen in enumerate(rows):

@@ -35,7 +35,7 @@ class PartCounts:
         total[1:] = np.cumsum(np.column_stack((self.own, self.read.sum(axis=1))), axis=0)
         found = total[None] - total[:, None]
 
-        # Rows read within the segment do not count as boundary.
+        # Rows read within a segment are no boundary; prefix sums give those of any segment by four look-ups.
         within = np.zeros((parts + 1, parts + 1))
         within[1:, 1:] = self.read.cumsum(axis=0).cumsum(axis=1)
         corner = np.diag(within)
@@ -51,6 +51,7 @@ def fitted(counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     mean = counts.mean(axis=0)
     kept, found = np.flatnonzero(mean > 0), np.zeros(counts.shape[1])
     while len(kept):
+        # By their means, so that the ridge weighs counts of any size alike.
         scaled = counts[:, kept] / mean[kept]
         solved = np.linalg.solve(
             scaled.T @ scaled + _RIDGE * len(seconds) * np.eye(len(kept)), scaled.T @ np.asarray(seconds, np.float64)
@@ -80,6 +81,7 @@ def assigned(seconds: np.ndarray, slowness: np.ndarray) -> np.ndarray:
     end], on a rank of slowness 1; slowness: float64[ranks]. Takes ranks x P x P steps.
     """
     parts, ranks = len(seconds) - 1, len(slowness)
+    # Without a part a rank would be faster than any other: such a choice takes forever.
     several = np.where(np.tri(parts + 1, dtype=bool), np.inf, seconds)
     slowest, before = np.where(np.arange(parts + 1) == 0, 0.0, np.inf), np.zeros((ranks, parts + 1), np.int64)
     for rank in range(ranks):

@@ -62,6 +62,7 @@ def breakdown(own: ScoredVertices, answers: str, parts: int, sum_up: Sum) -> dic
     table = np.zeros((confused, confused))
     if confused:
         rows = confusions(own.outputs, own.labels)
+        # Outputs of NaN predict no class, so the table has no column for them.
         rows = rows[rows[:, 1] >= 0]
         table[rows[:, 0], rows[:, 1]] = rows[:, 2]
     pieces = [*groups, by_class.astype(np.float64), table]

@@ -45,6 +45,7 @@ class RankingMetric(Metric):
         if (labels.size and labels.max() > 1) or (outputs.ndim == 2 and outputs.shape[1] != 2):
             raise ConfigError(f"metric {self.name!r} needs two classes or multi-label data; use accuracy or f1-micro")
         if outputs.ndim == 2:
+            # The difference orders vertices as the probability does; rounded to float32, close ones would tie.
             outputs = outputs[:, 1].astype(np.float64) - outputs[:, 0]
         one = _of(self.figure, outputs[labels >= 0], labels[labels >= 0] == 1)
         return float("nan") if one is None else one

@@ -39,7 +39,7 @@ class Leap(Placement):
         """Assign roots to their home ranks; at more than one step cut the batch into N models that visit the ranks."""
         ctx, steps = self.ctx, time_steps or self.time_steps
 
-        # The expected cost of each micrograph, where steps are merged by it.
+        # Costs take time to predict, and nothing is merged at one step, nor at as many as ranks.
         merges_by_cost = self.config.merge == "balanced" and 1 < steps < ctx.ranks
         cost = self.expected_work.of(batch) if merges_by_cost else None
         return plan_leap(

@@ -89,6 +89,7 @@ class RingFeed(LayerFeed):
             visit = self.visits[step]
             assert visit.share is not None, "`forward` has computed it"
             with self.ctx.phases("compute"):
+                # Rows from before this visit get their gradients on ranks that the model passes later on its way back.
                 pass_back(visit.share, back if self.payload.adds else back[visit.before :])
                 visit.share = None
             if step:

@@ -77,6 +77,7 @@ class Owner(FullBatchPlacement):
             if kind == PARTIAL:
                 work = 0 if layer.inputs is None else _WORK_OF_SHARE
                 return inputs.items(remote, self.ctx.ranks, exact=False, mixes=mixes).count * (2 * width + work)
+            # Projected rows return a gradient even of stored features: that of the weights is made of it.
             return (2 if kind == PROJECTED else ways) * int(fetched.sum()) * width
 
         served = [kind for kind in KINDS if not refusal(layer, kind, learned)]
@@ -122,6 +123,7 @@ class OwnerGraphs(Preparation):
 
     def request(self, minibatch: MiniBatch) -> None:
         super().request(minibatch)
+        # A forecast counts, and has no tensors to feed.
         if not self.ctx.communicator.carries:
             return
         (micro_batch,) = minibatch.micro_batches

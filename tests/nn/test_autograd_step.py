@@ -51,7 +51,7 @@ def test_one_step_gives_the_bits_of_the_parts(name, last, first, dtype, model_co
     assert type(layer(edges, rows).grad_fn).__name__ == "_AutogradStepBackward"
     found = learned(layer, edges, rows, gradient)
 
-    monkeypatch.setattr(SumLayer, "from_rows", Layer.from_rows)
+    monkeypatch.setattr(SumLayer, "forward", Layer.forward)
     for ours, parts in zip(found, learned(layer, edges, rows, gradient), strict=True):
         assert torch.equal(ours, parts)
 
@@ -110,7 +110,7 @@ def test_a_layer_whose_parts_were_changed_is_made_of_its_parts(changed, model_co
     for parameter in layer.parameters():
         parameter.data = torch.rand_like(parameter)
     edges, rows = block(), torch.rand(30, 24)
-    assert torch.equal(layer(edges, rows), Layer.from_rows(layer, edges, rows, rows, None))
+    assert torch.equal(layer(edges, rows), Layer.forward(layer, edges, rows))
     plain = sage.SAGELayer(model_config("sage"), 2, 24, 6, False)
     plain.load_state_dict(layer.state_dict())
     assert not torch.equal(layer(edges, rows), plain(edges, rows))

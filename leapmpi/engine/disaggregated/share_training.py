@@ -82,6 +82,7 @@ class ShareTraining:
             # One rank's gradients add up in order by themselves.
             each = zip(minibatch.shares, minibatch.matrices, strict=True)
             return sum((self.train(share, matrix, minibatch.dropout) for share, matrix in each), 0.0)
+        # One gradient is kept for each share: summed in the order of shares, bits do not depend on the number of ranks.
         counts = self._shares_by_rank
         gradients, losses, found = self.ctx.parameters.gradients, np.zeros(int(counts.max())), []
         for number, (share, matrix) in enumerate(zip(minibatch.shares, minibatch.matrices, strict=True)):
@@ -91,6 +92,7 @@ class ShareTraining:
         with self.ctx.phases("reduce"):
             sum_in_order(self.ctx.communicator, torch.stack(found), counts, gradients)
             table = self.ctx.communicator.all_gather_rows(losses)
+        # Callers add up what ranks return, so one of them returns the whole.
         if self.ctx.rank:
             return 0.0
         return sum((float(loss) for row, count in zip(table, counts, strict=True) for loss in row[:count]))

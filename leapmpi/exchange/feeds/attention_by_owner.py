@@ -42,6 +42,7 @@ class AttentionByOwnerFeed(OwnFirstFeed):
     def joined(self, below: Tensor, own: Callable[[], Tensor], key: DropoutKey | None) -> Tensor:
         phases, heads, logs, means = self.ctx.phases, self.layer.heads, None, None
         for each, source in zip(self.rounds, self.sources, strict=True):
+            # Own shares are computed once, while rows of the first of the others travel.
             finish = each.send(below)
             if logs is None or means is None:
                 with phases("compute"):
@@ -71,6 +72,7 @@ class AttentionByOwnerFeed(OwnFirstFeed):
         phases, below, of_below = self.ctx.phases, self._below, torch.zeros_like(self._below)
         self._target.requires_grad_()
         for each, source in zip(self.rounds, self.sources, strict=True):
+            # Sent once more: kept rows of all owners would take the memory that one at a time saves.
             rows = each.send(below)()
             with phases("compute"):
                 rows.requires_grad_()

@@ -97,6 +97,7 @@ class Mixed(Partial):
             return super().feed(minibatch, micro_batch)
         with ctx.phases("sample"):
             pairs, items = self._requested(block)
+        # Rows are named by numbers beyond all ids, so that one exchange names both kinds.
         count = int(ctx.rank_offsets[-1])
         named = by_rank((block.dst[pairs.destinations], items.rows + count), (pairs.counts, items.row_counts))
         foreign, foreign_counts = ctx.communicator.exchange_ids(named, items.counts, self.id_codec)

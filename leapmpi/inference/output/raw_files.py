@@ -91,6 +91,7 @@ class RawFile:
         left = memoryview(rows).cast("B")
         at = self.places[name] + first * (rows.nbytes // max(1, len(rows)))
         try:
+            # A call may write less than it is given.
             while len(left):
                 written = os.pwrite(self._descriptor, left, at)
                 left, at = left[written:], at + written
@@ -140,6 +141,7 @@ class HDF5File(RawFile):
 def _in_one_piece(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype) -> int:
     """Make an array whose space is allocated at once; return its offset in the file."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    # Ranks write past HDF5: the space must be there at once, and fill values would be written in vain.
     properties.set_layout(h5py.h5d.CONTIGUOUS)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)

@@ -78,6 +78,7 @@ def pair_scores(
     """
     scorer, held = ctx.model.scorer, torch.from_numpy(embeddings)
     assert scorer is not None, "a model of a task on edges has one"
+    # Without pairs the result still needs the columns that answers have.
     nothing = scorer(held[:0], held[:0], *_relations(scorer, relation, 0)).detach()
     found = [ctx.task.answer(nothing).numpy().astype(np.float32)]
     for first in range(0, len(pairs), _PAIRS_AT_ONCE):
@@ -201,6 +202,7 @@ def _known_edges(shard: TopologyShard, sources: np.ndarray, relation: int | None
     """
     found = [np.empty((0, 2), np.int64)]
     count = shard.end - shard.first
+    # In pieces: the ids of all edges of a rank at once would take several times the memory of its lists.
     for low, high in pairwise([*range(0, count, _PAIRS_AT_ONCE), count]):
         indptr = shard.own.indptr[low : high + 1].astype(np.int64)
         ids = shard.ids_of(shard.own.indices[indptr[0] : indptr[-1]])

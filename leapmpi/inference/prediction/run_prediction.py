@@ -83,6 +83,7 @@ def predict(config: Config, run: Run, request: PredictionRequest, comm: Comm | N
 def _predict(config: Config, run: Run, request: PredictionRequest, session: Session) -> dict[str, Any]:
     begun, world = time.perf_counter(), session.world
     if request.stage is not None:
+        # Staged rows outlive a stopped job, whose exit code says that --resume continues from them.
         session.signals.exit_code = RESUMABLE
     (saved,) = read_models(world, [(config, run)], request.weights)
     world.on_all(FORMATS[request.out.suffix].check)

@@ -99,6 +99,7 @@ def _sum(first, end, from_group, to_group, indptr, addresses, destination, colum
         stop = min(begin + ROWS, to_group)
         # Sums of edges take as long as rows of destinations need to come into cache.
         for i in range(ROWS):
+            # Tiles are always whole: the last group fills the rows that are left, whose products are not read.
             group = min(begin + i, stop - 1)
             if slices:
                 prefetch_row(sums_at + 4 * sums.shape[1] * destination[group], 4 * sums.shape[1])

@@ -164,6 +164,7 @@ def _values_of(lanes: int, scored: bool) -> Callable[..., None]:
     def set_values(first, end, indptr, addresses, columns, rows, attend, slope, out):
         heads, width = out.shape[1], rows.shape[1]
         each = width // heads
+        # All heads read the same columns where source rows have those of one head.
         step = 4 * each if columns == width else 0
         rows_at, attend_at = np.int64(rows.ctypes.data), np.int64(attend.ctypes.data)
         for i in range(first, end):

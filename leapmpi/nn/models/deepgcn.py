@@ -86,6 +86,7 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last)
         self.kind = self.options.aggregate
+        # The layer adds its own input; a residual of the base class would add it twice.
         self.residual, first, norm = None, number == 1, partial(norm_of, config.norm, auto="layer")
         # All that reads the output is normalised; a maximum over layers keeps what some of them have more than others.
         if config.norm == BATCH and (first or config.jumping != "max"):
@@ -105,6 +106,7 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
         learns = self.options.learn_scalars
         t = self.options.temperature or (0.1 if self.kind == "softmax_sg" else 1.0)
         read = self.kind in ("softmax", "softmax_sg", "power")
+        # In float64, from which the model is rounded: rounded to float32 first, 0.1 is another number.
         self.temperature = (
             nn.Parameter(torch.tensor([t], dtype=torch.float64)) if learns and read and self.kind != "softmax_sg" else t
         )

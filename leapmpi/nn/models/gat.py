@@ -119,6 +119,7 @@ class GATLayer(Layer, traits=LayerTraits(reads_names=False)):
         if key is not None and self.attention_dropout:
             assert block.dst_original is not None, "the exchange mode has looked them up"
             count = block.n_dst
+            # Masks read names of destinations from the front of the list, so those of sources follow them.
             named = Edges(edges.indptr, edges.indices + count, edges.sources + count)
             names = named, torch.cat([block.dst_original, block.src_original])
         weight = block.weight

@@ -37,6 +37,7 @@ class GATv2Layer(GATLayer, traits=LayerTraits(reads_names=False)):
     def __init__(
         self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, edge_dim: int = 0
     ) -> None:
+        # Not that of GAT: it has two vectors of attention where this layer has one.
         Layer.__init__(self, config, number, in_dim, out_dim, last)
         self.heads, self.attention_dropout = self.options.heads, self.options.attention_dropout
         width = out_dim if last else out_dim // self.heads

@@ -70,6 +70,7 @@ class Draws(TorchDispatchMode):
         made = _tensors(out)
         filled = self._after(func, args, kwargs, given) if len(made) == 1 else None
         is_view = not writes and all(_address(each) in before for each in made)
+        # A draw from which other values were made must stay as it is: filled again, it would not fit them.
         if not self.made and not is_view and (filled is None or filled.shape != made[0].shape):
             self._read |= {self._filled[at].number for at in map(_address, given[writes:]) if at in self._filled}
         for each in made:

@@ -202,6 +202,7 @@ class Passage(TorchFunctionMode):
         x, rate, on = given["input"], float(given.get("p", 0.5)), given.get(names[2], True)
         if self.key is None or not on or rate == 0:
             return x
+        # Counted even where this rank has no rows, so that ranks number their masks alike.
         self._dropouts += 1
         rows = x.size(0) if x.dim() else -1
         flat = x.reshape(rows, -1) if x.dim() and x.numel() else x

@@ -37,6 +37,7 @@ class BestLabels(CountedMetric):
         had = truth.sum(axis=1)
         truth, outputs, had = truth[had > 0], outputs[had > 0], had[had > 0]
         best = np.argsort(-outputs, axis=1, kind="stable")[:, : self.most]
+        # With fewer labels than `most`, the places that are left count as wrong.
         right = np.zeros((len(had), self.most), bool)
         right[:, : best.shape[1]] = np.take_along_axis(truth, best, axis=1)
         return np.array([self.of_rows(right, had).sum(), len(had)], np.float64)

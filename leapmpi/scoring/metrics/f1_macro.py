@@ -20,6 +20,7 @@ class F1Macro(CountedMetric):
     def counts(self, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
         """Count true positives, false positives, false negatives of each class, and whether it counts: int64[4 C]."""
         found = outcomes_by_class(outputs, labels)
+        # Of classes the fourth row is the same for all, and would count those that never occur.
         if labels.ndim == 1:
             found[3] = found[:3].sum(axis=0)
         return found.ravel()
