@@ -65,7 +65,7 @@ class RankContext:
     counts_sources: bool = False
     """Whether all sources of mini-batches are numbered when drawn, because a forecast counts them."""
     packing: Packing = Packing.NONE
-    """How computed rows travel between ranks."""
+    """The form in which computed rows travel between ranks."""
     drops: bool = True
     """Whether dropout applies to what is read: in training."""
 
