@@ -104,7 +104,8 @@ class TypedFetcher(FeatureFetcher):
         """Return `count` rows of zeros, of all types in turn. Local."""
         shard, types = self.shard, torch.arange(count) % self.shard.types
         features = [None if each is None else torch.zeros(count, each.width, dtype=self.dtype) for each in shard.tables]
-        learned = torch.zeros(count, shard.columns, dtype=self.dtype) if shard.columns else None
+        # Trained like those of mini-batches: a model may have no other parameters.
+        learned = torch.zeros(count, shard.columns, dtype=self.dtype).requires_grad_() if shard.columns else None
         return self._on_device(TypedMatrix(width, features, learned, types, torch.arange(count), torch.arange(count)))
 
     def fill(self, cache: RowCache) -> None:

@@ -16,6 +16,7 @@ from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support.typed_models import (
     EMPTY,
     PRUNED,
+    SCHEMA,
     all_rows,
     assert_same_gradients,
     built,
@@ -236,3 +237,17 @@ def test_ages_add_a_mean_of_each_relation(model_config, graph):
             if len(sources):
                 wanted[v] += layer.age[place].detach() @ ages[sources].mean(0)
     torch.testing.assert_close(layer.aggregate(to_tensors(aged), h, None), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_an_embedding_is_the_learned_row_itself(model_config, graph):
+    # A bias that all vertices share would move the point about which RotatE rotates.
+    lacking = [each.feature_dim == 0 for each in SCHEMA.vertices].index(True)
+    of_type = schema(1, learned=HIDDEN, target=lacking)
+    model = build_model(model_config("embedding", hidden=HIDDEN), 1, HIDDEN, HIDDEN, 3, torch.float64, schema=of_type)
+    for parameter in model.parameters():
+        parameter.data += 1.0
+    first, end = graph.typed.offsets[lacking : lacking + 2]
+    learned = torch.randn(end - first, HIDDEN, dtype=torch.float64)
+    (block,) = drawn_blocks(graph, np.arange(first, end), 1)
+    found = model([to_tensors(block)], all_rows(graph, HIDDEN, learned)[block.src])
+    assert torch.equal(found, learned[block.src[: len(found)] - first])

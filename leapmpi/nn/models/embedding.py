@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from leapmpi.config.options import ModelMember
 from leapmpi.errors import ConfigError
@@ -32,13 +32,19 @@ class Options:
 
 
 class OwnRows(TypedLayer):
-    """The row of each destination, as the input layer and dropout leave it, and a bias for its type."""
+    """The row of each destination, as the input layer and dropout leave it."""
+
+    def __init__(
+        self, config: ModelConfig, number: int, in_dim: int, out_dim: int, last: bool, *, schema: TypedSchema
+    ) -> None:
+        super().__init__(config, number, in_dim, out_dim, last, schema=schema)
+        # No type has a bias: it would move the origin, about which RotatE rotates and DistMult scales.
+        self.bias = nn.Parameter(torch.zeros(0, out_dim))
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
-        """Return the rows of the destinations, with the bias of their types: float[n_dst, in]."""
+        """Return the rows of the destinations: float[n_dst, in]."""
         every = torch.arange(block.n_dst, device=block.dst_original.device)
-        own = dense(z).index_select(0, every if block.own_rows is None else block.own_rows)
-        return own + self.bias.index_select(0, self.places_of(block.dst_original))
+        return dense(z).index_select(0, every if block.own_rows is None else block.own_rows)
 
 
 def build(config: ModelConfig, layers: int, in_dim: int, out_dim: int, *, schema: TypedSchema) -> Model:
