@@ -129,7 +129,7 @@ def test_ranks_without_lists_or_without_vertices_find_it_with_the_others(world):
     vertices = int(offsets[-1])
     lists = [[] if v < 6 else [v - 6, (v * 5 + 1) % vertices] for v in range(vertices)]
     indptr = np.concatenate(([0], np.cumsum(list(map(len, lists)))))
-    whole = Topology(indptr, np.array(sum(lists, []), np.int32), np.arange(vertices))
+    whole = Topology(indptr, np.array([each for of_one in lists for each in of_one], np.int32), np.arange(vertices))
     first, end = offsets[world.rank : world.rank + 2].tolist()
     roots = np.full(vertices, 0.1)
     shard = shard_of(whole, first, end, False)
