@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -81,4 +82,8 @@ def write_keys(keys: Mapping[str, RowKeys], file: BinaryIO) -> None:
     """Write the keys of rows by table as .npz."""
     arrays = {name: each.words for name, each in keys.items()}
     arrays |= {name + THERE: each.there for name, each in keys.items()}
-    np.savez(file, **arrays)
+    # As np.savez does, which takes no array that is called like one of its parameters: "file".
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)

@@ -131,8 +131,10 @@ def reads_by_hops(
     """
     lists, chance, drew = roots, roots, np.zeros(len(roots))
     for fanout in fanouts:
-        # A vertex draws at the last hop if it was reached before it.
-        lists, left_out = chance, np.log1p(-roots, where=roots < 1, out=np.full(len(roots), -np.inf))
+        # A vertex draws at the last hop if it was reached before it. Chances of the hop before are freed first.
+        lists, left_out = chance, np.negative(roots)
+        with np.errstate(divide="ignore"):
+            np.log1p(left_out, out=left_out)
         hop(chance, fanout, drew, left_out)
         chance = np.negative(np.expm1(left_out, out=left_out), out=left_out)
     return Reads(lists, chance)

@@ -7,7 +7,7 @@ and of the distinct sources of its lists.
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,8 +85,8 @@ class _SharedHops:
         """
         own = self._shard.own
         starts, found = own.indptr[: len(included) + 1], np.zeros(len(included) + len(self._outside))
-        cuts = np.searchsorted(starts, np.arange(0, int(starts[-1]), _EDGES)).tolist()
-        for first, end in zip(cuts, [*cuts[1:], len(included)], strict=True):
+        cuts = np.searchsorted(starts, np.arange(_EDGES, int(starts[-1]), _EDGES)).tolist()
+        for first, end in pairwise([0, *cuts, len(included)]):
             part, indices = slice(first, end), own.indices[starts[first] : starts[end]]
             if self._set is not None:
                 # Lists may be in a file, and those in memory are read by draws: numbers are of copies.

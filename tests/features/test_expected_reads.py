@@ -1,6 +1,7 @@
 """Which rows are read how often: chances by enumeration, counts by hand, and the rows chosen by them."""
 
 import dataclasses
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from leapmpi.dataset.topology import Topology, from_graph
 from leapmpi.features import expected_reads
 from leapmpi.features.access import AccessPattern
-from leapmpi.features.expected_reads import choose, inclusion, read_counts
+from leapmpi.features.expected_reads import READS_BYTES, choose, included, inclusion, read_counts, reads_by_hops
 from leapmpi.plan.planner import plan_leap, plan_pull
 from leapmpi.sampling.epoch_order import batches, epoch_order
 from leapmpi.sampling.node_wise import NodeWiseSampler
@@ -132,3 +133,22 @@ def test_rows_are_chosen_by_a_dry_run_where_the_analysis_does_not_apply():
     chosen = choose(law, 10)
     assert len(chosen) == 10
     assert counts[chosen].min() >= np.delete(counts, chosen).max()
+
+
+def test_chances_of_several_hops_take_the_memory_that_was_checked():
+    def hop(chances, fanout, drew, left_out):
+        # As the owners of a sharded topology add up numbers of their vertices.
+        left_out += np.zeros(len(chances))
+
+    roots = np.full(100_000, 0.01)
+    tracemalloc.start()
+    reads_by_hops(roots, (3, 3, 3), hop)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # The chances of roots are the caller's.
+    assert peak + roots.nbytes < READS_BYTES * len(roots) + 10_000
+
+
+def test_roots_that_are_certain_are_read_for_certain():
+    reads = included(np.zeros(3, np.int64), np.empty(0, np.int32), np.array([1.0, 0.25]), (2, 2, 2))
+    np.testing.assert_allclose(reads, [1, 0.25], rtol=1e-15)

@@ -287,6 +287,13 @@ def test_a_mistake_in_a_hook_of_later_steps_gets_a_sentence_too(tmp_path):
         model.backward(model(*sample(ROOTS)).sum())
 
 
+def test_a_buffer_made_in_inference_mode_is_read(tmp_path):
+    # Torch counts no writes to it, and refuses them.
+    made = "with torch.inference_mode(): kept = torch.ones(1)\n        self.register_buffer('kept', kept)"
+    model = built(written(tmp_path, made, "return self.b(h + self.kept, edge_index)"))
+    assert torch.isfinite(model(*sample(ROOTS))).all()
+
+
 @pytest.mark.parametrize(
     ("late", "sentence"),
     [

@@ -18,7 +18,7 @@ from leapmpi.features.expected_reads import included
 from leapmpi.features.shared_reads import shared_reads, shared_reads_bytes
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.runs.text import size_text
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_of
 from leapmpi.session.chosen_split import given_memory, reads_on_one_node, with_best_split
 from leapmpi.system.unnamed_files import IN_MEMORY, file_system
 from tests.support import datasets, own_samplers
@@ -119,6 +119,22 @@ def test_ranks_find_how_often_all_of_them_read_what_they_hold(numbered, pieces, 
     for chances, fanouts in ((found.lists, (3, -1)), (found.rows, (3, -1, 2))):
         wanted = included(whole.indptr, whole.indices, roots, fanouts)[here]
         np.testing.assert_allclose(chances, wanted, rtol=1e-12)
+
+
+def test_ranks_without_lists_or_without_vertices_find_it_with_the_others(world):
+    # Rank 0 has vertices without in-neighbours, the last rank has no vertices.
+    sizes = np.full(world.size, 6)
+    sizes[-1] = 0 if world.size > 1 else 6
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    vertices = int(offsets[-1])
+    lists = [[] if v < 6 else [v - 6, (v * 5 + 1) % vertices] for v in range(vertices)]
+    indptr = np.concatenate(([0], np.cumsum(list(map(len, lists)))))
+    whole = Topology(indptr, np.array([each for of_one in lists for each in of_one], np.int32), np.arange(vertices))
+    first, end = offsets[world.rank : world.rank + 2].tolist()
+    roots = np.full(vertices, 0.1)
+    shard = shard_of(whole, first, end, False)
+    found = shared_reads(shard, MPICommunicator(world.comm), offsets, roots[first:end], (1, 2))
+    np.testing.assert_allclose(found.rows, included(indptr, whole.indices, roots, (1, 2))[first:end], rtol=1e-12)
 
 
 def test_ranks_find_it_in_the_memory_that_was_checked(folder, world):

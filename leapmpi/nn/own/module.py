@@ -192,7 +192,7 @@ class OwnModel(Model):
                     "__init__, or use a lazy module of torch"
                 )
         for name, buffer in self.module.named_buffers():
-            if known.get(id(buffer)) != buffer._version:
+            if known.get(id(buffer)) != _writes(buffer):
                 raise self._written(name)
         raise ConfigError(
             f"--model {self.named}: forward removes or moves a parameter or buffer; leave all as they are"
@@ -205,7 +205,7 @@ class OwnModel(Model):
         modules = list(self.module.modules())
         parameters = [(each, 0) for module in modules for each in module._parameters.values() if each is not None]
         buffers = [each for module in modules for each in module._buffers.values() if each is not None]
-        return [*parameters, *((each, each._version) for each in buffers)]
+        return [*parameters, *((each, _writes(each)) for each in buffers)]
 
     def _written(self, buffer: str) -> ConfigError:
         return ConfigError(
@@ -322,3 +322,8 @@ class OwnModel(Model):
                 f"{where} returned a tensor through which no gradient flows; leave out no_grad and detach"
             )
         return out
+
+
+def _writes(buffer: Tensor) -> int:
+    """Return the number of writes to `buffer`; 0 for one made in torch's inference mode, which nothing can write."""
+    return 0 if buffer.is_inference() else buffer._version
