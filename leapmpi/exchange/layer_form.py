@@ -21,7 +21,6 @@ from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Layer, source_rows
 from leapmpi.nn.rows import LEAST_WIDTH, Rows, dense
 from leapmpi.nn.share_forms import SUM
-from leapmpi.nn.sum_layer import SumLayer
 from leapmpi.nn.tensors import BlockTensors
 
 RAW, PROJECTED = "raw", "projected"
@@ -118,8 +117,7 @@ def offers_shares(form: LayerForm, lists: OwnLists, values: FeatureFetcher) -> b
 
 def runs_whole(layer: Layer) -> bool:
     """Return whether `layer` has a `forward` of its own, which is called as it is."""
-    # That of SumLayer gives what its parts give, in one step of autograd.
-    return type(layer).forward not in (Layer.forward, SumLayer.forward)
+    return type(layer).forward is not Layer.forward
 
 
 def _carries(layer: Layer, lists: OwnLists) -> bool:

@@ -187,7 +187,18 @@ class Layer(Weighted):
 
     def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
         """Compute float[n_src, in] -> float[n_dst, out]; without `key` nothing is dropped."""
-        return made_of_parts(self, block, self.prefix(x, block.mask_names(key, self.dropout), key), x, key)
+        return self._from_rows(block, self.prefix(x, block.mask_names(key, self.dropout), key), x, key)
+
+    def _from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
+        """Compute the output of `forward` from `rows` after prefix and `x` before it, float[n_src, in] each."""
+        own, pair = self.self_part(rows[: block.n_dst]), self.rows.pair
+        if pair is not None:
+            neighbours = pair.join(block, pair.source(rows), pair.own(rows[: block.n_dst], None), key)
+        elif projects_first(self, block, rows):
+            neighbours = self.aggregate(block, self.project(rows), key)
+        else:
+            neighbours = self.project(_aggregated(self, block, rows, key))
+        return self.finish(own, neighbours, x[: block.n_dst])
 
     @property
     def rows(self) -> RowForm:
@@ -203,18 +214,6 @@ class Layer(Weighted):
     def sums(self) -> RawSums:
         """Sums of raw rows, offered by layers with the trait `sums_ahead`."""
         return raw_sums(self)
-
-
-def made_of_parts(layer: Layer, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
-    """Compute the output of `layer` from `rows` after prefix and `x` before it, float[n_src, in] each."""
-    own, pair = layer.self_part(rows[: block.n_dst]), layer.rows.pair
-    if pair is not None:
-        neighbours = pair.join(block, pair.source(rows), pair.own(rows[: block.n_dst], None), key)
-    elif projects_first(layer, block, rows):
-        neighbours = layer.aggregate(block, layer.project(rows), key)
-    else:
-        neighbours = layer.project(_aggregated(layer, block, rows, key))
-    return layer.finish(own, neighbours, x[: block.n_dst])
 
 
 def raw_sums(layer: Layer) -> RawSums:

@@ -23,7 +23,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gemm import add_product, product_step, sum_of_outer, times_transposed
 from leapmpi.nn.kernels import csr
 from leapmpi.nn.kernels.kernel_choice import on_host, plus_matmul
-from leapmpi.nn.layer import Layer, Projection, made_of_parts, plain_prefix, projects_first, raw_sums
+from leapmpi.nn.layer import Layer, Projection, plain_prefix, projects_first, raw_sums
 from leapmpi.nn.layer_forms import NO_PROMISES, LayerTraits, RawSums, ShareForm
 from leapmpi.nn.rows import Rows, ScatteredRows, dense, select
 from leapmpi.nn.share_forms import SUM, PartialStep
@@ -71,12 +71,11 @@ class SumLayer(Layer):
         edges, weight = self.edge_sums(block, z.dtype)
         return weighted_sum(edges, z, weight)
 
-    def forward(self, block: BlockTensors, x: Rows, key: DropoutKey | None = None) -> Tensor:
-        rows = self.prefix(x, block.mask_names(key, self.dropout), key)
+    def _from_rows(self, block: BlockTensors, rows: Rows, x: Rows, key: DropoutKey | None) -> Tensor:
         # Sums that other models read are kept by `aggregate`.
         plain = self.traits.plain_sums and self.residual is None and block.sums is None
         if not plain or not isinstance(rows, Tensor):
-            return made_of_parts(self, block, rows, x, key)
+            return super()._from_rows(block, rows, x, key)
         own = None if self.own_projection is None else self.own_projection.weight
         sums, first = self.edge_sums(block, rows.dtype), projects_first(self, block, rows)
         return autograd_step(rows, self.neighbour.weight, own, self.bias, *sums, first, not self.last)
@@ -164,6 +163,7 @@ def _parts(kind: type[SumLayer]) -> dict[str, tuple[object, object]]:
     """Return the methods of `kind` that plain sums are made of, each with that of the base."""
     return {
         "forward": (kind.forward, SumLayer.forward),
+        "_from_rows": (kind._from_rows, SumLayer._from_rows),
         "project": (kind.project, SumLayer.project),
         "aggregate": (kind.aggregate, SumLayer.aggregate),
         "activation": (kind.activation, Layer.activation),
