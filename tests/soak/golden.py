@@ -10,7 +10,7 @@ digests of weights and predictions. With --against it compares them, to the bit,
 on the processor, the number of threads and the versions of the libraries: compare on one machine only.
 
 Parts: mini and batches (mini-batches), full, predict, sharded, roles, edges (links, classes of edges), carrying (edge
-data), learned, replicas, restart, real. The runs of one number of ranks share one job.
+data), learned, typed, replicas, restart, real. The runs of one number of ranks share one job.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from typing import Any
 import numpy as np
 
 from leapmpi.system.stale_files import user_cache
-from tests.soak.golden_runs import DATA, MADE, REAL, GoldenRun, golden_runs, made
+from tests.soak.golden_runs import DATA, REAL, GoldenRun, golden_runs
+from tests.soak.made_graphs import MADE, write_source
 from tests.support.launch import end_session
 
 PROJECT = Path(__file__).parents[2]
@@ -74,8 +75,7 @@ class Recorder:
         for name in sorted(names):
             flags, cut = (MADE | REAL)[name]
             if name in MADE:
-                source = f"{name}-source.npz"
-                np.savez(self.folder / source, **made(name, arrays))
+                source = write_source(name, arrays, self.folder / f"{name}-source").name
             else:
                 source, *flags = str(DATA / flags[0]), *flags[1:]
             lines += [["import", source, f"{name}.h5", *flags], ["partition", f"{name}.h5", name, *cut]]

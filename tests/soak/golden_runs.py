@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from tests.soak.made_graphs import METIS
 
 DATA = Path(os.environ.get("LEAPMPI_TEST_DATA", Path(__file__).parents[3] / "shared/data"))
 """Folder of real graphs; without it the part `real` is left out."""
@@ -20,7 +20,6 @@ REMOTE = ("raw", "projected", "partial", "sums", "auto")
 
 # -- datasets -------------------------------------------------------------------------------------------------------
 
-METIS = ("--parts", "4", "--method", "metis")
 REAL = {
     # Sparse rows, classes.
     "cora": (("planetoid-cora",), METIS),
@@ -34,46 +33,6 @@ REAL = {
     "cora-links": (("planetoid-cora", "--split-edges", "0.85,0.05,0.1", "--normalize-features", "row"), METIS),
 }
 """By dataset: a folder of DATA with flags of import, and flags of partition."""
-MADE = {
-    "small": ((), METIS),
-    # Pairs of ranks that share many edges.
-    "hash": ((), ("--parts", "4", "--method", "hash")),
-    "columns": ((), (*METIS, "--layout", "columns")),
-    "sparse": (("--feature-storage", "sparse"), METIS),
-    "several": ((), METIS),
-    "targets": ((), METIS),
-    "carrying": ((), METIS),
-    "bare": ((), METIS),
-    "links": (("--split-edges", "0.85,0.05,0.1"), METIS),
-    "kinds": (("--split-edge-labels", "0.8,0.1,0.1"), METIS),
-}
-"""The same of graphs that `made` makes."""
-
-
-def made(name: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays of source `name`, made of those of a synthetic graph."""
-    arrays, rng = dict(arrays), np.random.default_rng(5)
-    features, ends = arrays["features"], arrays["edges"]
-    count, edges = len(features), ends.size // 2
-    if name == "sparse":
-        arrays["features"] = np.where(rng.random(features.shape) < 0.8, np.float32(0), features)
-    elif name == "several":
-        arrays["labels"] = (rng.random((count, 4)) < 0.3).astype(np.float32)
-    elif name == "targets":
-        arrays["labels"] = (features[:, :2] + rng.standard_normal((count, 2))).astype(np.float32)
-    elif name == "carrying":
-        arrays["edge_weight"] = rng.integers(1, 5, edges).astype(np.float32) / 2
-        arrays["edge_features"] = rng.standard_normal((edges, 3)).astype(np.float32)
-        arrays["edge_time"] = rng.integers(-20, 30, edges)
-    elif name == "bare":
-        del arrays["features"]
-    elif name == "kinds":
-        arrays["edge_labels"] = ends.reshape(2, -1).sum(axis=0) % 3
-    if name in ("several", "targets"):
-        arrays.pop("classes", None)
-    return arrays
-
-
 # -- runs -----------------------------------------------------------------------------------------------------------
 
 
@@ -102,8 +61,10 @@ COMMON: Settings = {
     "log_level": "error", "checkpoint_every": "0",
 }  # fmt: skip
 OPTIONS = {
-    "heads": ("gat", "gatv2"), "attention_dropout": ("gat", "gatv2"), "aggregate": ("sage", "film", "deepgcn"),
-    "learn_scalars": ("gin", "deepgcn"), "message_norm": ("deepgcn",),
+    "heads": ("gat", "gatv2", "rgat", "hgt", "simple-hgn"), "attention_dropout": ("gat", "gatv2", "rgat", "simple-hgn"),
+    "aggregate": ("sage", "film", "deepgcn"),
+    "learn_scalars": ("gin", "deepgcn"), "message_norm": ("deepgcn",), "bases": ("rgcn",), "blocks": ("rgcn",),
+    "softmax": ("rgat",),
 }  # fmt: skip
 """Options of models, and the models that have them."""
 ADAM: Settings = {"optimizer": "adam", "momentum": 0.0, "lr": 0.01}
@@ -343,6 +304,39 @@ LEARNED: Cases = {
     "sharded": ("bare", {"topology": "sharded", "remote": "raw"}),
 }
 
+TYPED_MODELS: dict[str, Settings] = {
+    "rgcn": {"model": "rgcn", "bases": 2},
+    "rsage": {"model": "rsage"},
+    "rgat": {"model": "rgat"},
+    "rgat-across": {"model": "rgat", "softmax": "across"},
+    "hgt": {"model": "hgt"},
+    "simple-hgn": {"model": "simple-hgn"},
+}
+
+_EMBEDDING: Settings = {"model": "embedding", "fanout": "1", "relation_fanout": ("*=0",), "negatives": "shared",
+                        "negatives_per_edge": 16, "eval_negatives": "all", "task": "link", "metric": "mrr"}  # fmt: skip
+
+TYPED: Cases = {
+    "blocks": ("typed-hash", {"model": "rgcn", "blocks": 5, "hidden": 10, "remote": "partial"}),
+    "fanouts": (
+        "typed",
+        {"model": "rsage", "relation_fanout": ("author:writes:paper=2,3", "*:cites:*=0"), "remote": "projected"},
+    ),
+    "layer-norm": ("typed", {"model": "rgcn", "norm": "layer", "strategy": "owner"}),
+    "ring": ("typed", {"model": "rgcn", "time_steps": "N", "remote": "raw"}),
+    "three-layers": ("typed", {"model": "hgt", "fanout": "3,2,2", "remote": "partial"}),
+    "sharded": ("typed-hash", {"model": "rgat", "topology": "sharded"}),
+    "labor": ("typed", {"model": "rsage", "sampler": "labor-0", "strategy": "owner"}),
+    "dropout": ("typed-hash", {"model": "simple-hgn", "attention_dropout": 0.2, "input_dropout": 0.2}),
+    "float32": ("typed", {"model": "hgt", "dtype": "float32"}),
+    "links": ("triples", {"model": "rgcn", "task": "link", "scorer": "distmult"}),
+    "links-in-batch": ("triples", {"model": "rsage", "task": "link", "negatives": "in-batch", "strategy": "pull"}),
+    "distmult": ("triples", {**_EMBEDDING, "scorer": "distmult"}),
+    "complex": ("triples", {**_EMBEDDING, "scorer": "complex", "strategy": "pull"}),
+    "rotate": ("triples", {**_EMBEDDING, "scorer": "rotate", "loss": "self-adversarial"}),
+    "transe": ("triples", {**_EMBEDDING, "scorer": "transe", "loss": "margin"}),
+}
+
 REPLICAS: Cases = {
     "hidden-and-lr": ("small", {"vary": ("model.hidden=8,16", "train.lr=0.05,0.02")}),
     "raw": ("small", {"vary": ("model.hidden=8,4,6",), "remote": "raw", "prefetch": "2"}),
@@ -376,6 +370,20 @@ def _learned() -> Iterator[GoldenRun]:
         for ranks in (1, 3 + number % 2):
             chosen = {"strategy": "leap", **ADAM, "missing_features": "learned:6", **settings}
             yield _run(f"learned/{name}", ranks, data, chosen, predictions=LOGITS)
+
+
+def _typed() -> Iterator[GoldenRun]:
+    rows: Settings = {**ADAM, "missing_features": "learned:8"}
+    for model, settings in TYPED_MODELS.items():
+        for strategy in ("leap", "pull", "owner"):
+            for number, mode in enumerate(("raw", "projected", "partial", "auto")):
+                chosen = {"strategy": strategy, "remote": mode}
+                yield _run(f"typed/{model}-{strategy}-{mode}", 3 + number % 2, "typed", rows, settings, chosen)
+        for ranks, strategy in ((1, "hybrid"), (3, "depcomm"), (4, "hybrid")):
+            yield _run(f"typed/{model}-{strategy}", ranks, "typed-hash", rows, settings, {"strategy": strategy, **FULL})
+    for number, (name, (data, settings)) in enumerate(TYPED.items()):
+        for ranks in (1, 3 + number % 2):
+            yield _run(f"typed/{name}", ranks, data, {"strategy": "leap", **rows, **settings}, predictions=LOGITS)
 
 
 def _restarts() -> Iterator[GoldenRun]:
@@ -445,6 +453,7 @@ def golden_runs() -> dict[str, GoldenRun]:
         *_strategies("carrying", "carrying", CARRIED, 3),
         *_varied("carrying", leap, CARRYING),
         *_learned(),
+        *_typed(),
         *_varied("replicas", leap, REPLICAS),
         *_restarts(),
     ]

@@ -33,7 +33,7 @@ from leapmpi.config.sections import fields
 from leapmpi.config.setting import Setting, settings_of
 from leapmpi.errors import LeapmpiError
 from tests.soak.fuzz_runs import CODES, outcome
-from tests.soak.golden_runs import MADE, made
+from tests.soak.made_graphs import MADE, write_source
 from tests.support.launch import mpirun
 
 SECONDS = 240
@@ -169,6 +169,9 @@ ON_DATA = {
     "bare": {"model.missing_features": "learned:5", "train.optimizer": "adam"},
     "links": {"train.task": "link", "link.target_edges": "auto"},
     "kinds": {"train.task": "edge-class"},
+    "typed": {"model.missing_features": "learned:5", "train.optimizer": "adam"},
+    "typed-hash": {"model.missing_features": "learned:5", "train.optimizer": "adam"},
+    "triples": {"model.missing_features": "learned:5", "train.optimizer": "adam", "train.task": "link"},
 }
 
 
@@ -231,7 +234,7 @@ def _options(sampler: str) -> type | None:
 def write_data(folder: Path, kind: str, chance: random.Random) -> None:
     """A random graph of `kind`, one of MADE, cut at random, in `folder`. Raises AssertionError where that fails."""
     count = chance.choice((60, 200, 500, 900))
-    synthetic, source, graph = (folder.with_name(f"{folder.name}{end}") for end in ("-s.npz", "-f.npz", ".h5"))
+    synthetic, source, graph = (folder.with_name(f"{folder.name}{end}") for end in ("-s.npz", "-f", ".h5"))
     # Eight edges a vertex do not fit into communities of six.
     edges = count * min(chance.choice((1, 3, 8)), 8 if count > 60 else 4)
     size = ["--vertices", count, "--edges", edges, "--features", chance.choice((3, 16, 40))]
@@ -239,14 +242,18 @@ def write_data(folder: Path, kind: str, chance: random.Random) -> None:
     flags, cut = MADE[kind]
     method = chance.choice(("metis", "hash", "random", "contiguous", "ldg", "grem"))
     cut = ["--parts", chance.choice((1, 3, 4, 4, 4, 7)), "--method", method, *cut[4:]]
-    lines = [["synth", synthetic, *size], ["import", source, graph, *flags], ["partition", graph, folder, *cut]]
-    for line in lines:
-        if line[0] == "import":
-            with np.load(synthetic) as file:
-                np.savez(source, **made(kind, dict(file)))
-        with contextlib.redirect_stdout(io.StringIO()):
-            code = prepare([str(word) for word in line])
-        assert code == 0, f"leapmpi-prep {line} ended with {code}"
+    _prepare("synth", synthetic, *size)
+    with np.load(synthetic) as file:
+        source = write_source(kind, dict(file), source)
+    _prepare("import", source, graph, *flags)
+    _prepare("partition", graph, folder, *cut)
+
+
+def _prepare(*words: object) -> None:
+    """Run a command of leapmpi-prep. Raises AssertionError where it fails."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = prepare([str(word) for word in words])
+    assert code == 0, f"leapmpi-prep {words} ended with {code}"
 
 
 # -- trials ---------------------------------------------------------------------------------------------------------
@@ -262,7 +269,7 @@ class Trials:
         """The dataset `name`, KIND-NUMBER."""
         folder = self.base / name
         if not folder.exists():
-            write_data(folder, name.split("-")[0], random.Random(f"{self.seed}-{name}"))
+            write_data(folder, name.rpartition("-")[0], random.Random(f"{self.seed}-{name}"))
         return folder
 
     def trial(self, number: int) -> tuple[str, str]:
