@@ -2,6 +2,7 @@
 
     python -m tests.soak.random_settings --seconds 3600 --seed 0
     python -m tests.soak.random_settings --seed 0 --trial 17      # one of them again
+    python -m tests.soak.random_settings --seed 0 --graphs typed,typed-hash,triples
 
 Each runs under mpirun in processes of its own, with a time limit. It must either take the loss trajectory of one rank's
 `pull` with the same seed, to TOLERANCE by dtype, or be refused: one sentence, an exit code of errors.py, no traceback,
@@ -28,7 +29,7 @@ import pytest
 
 from data_prep.cli import main as prepare
 from leapmpi import load_run
-from leapmpi.config.options import SAMPLERS
+from leapmpi.config.options import MODELS, SAMPLERS
 from leapmpi.config.sections import fields
 from leapmpi.config.setting import Setting, settings_of
 from leapmpi.errors import LeapmpiError
@@ -54,6 +55,7 @@ COMMON = {
 VALUES: dict[str, tuple[str, ...]] = {
     "model.hidden": ("1", "4", "6", "12"),
     "model.missing_features": ("learned:3", "learned:8"),
+    "sampling.relation_fanout": ("*:writes:*=2,3", "*:cites:*=0", "*=3,1"),
     "sampling.fanout": ("1", "6", "5,4", "2,2", "all,all", "4,3,2", "2,all", "3,2,2,2"),
     "strategy.time_steps": ("auto", "N", "1", "2", "3"),
     "strategy.memory_limit": ("2G", "100M", "1M"),
@@ -162,6 +164,11 @@ def draw(chance: random.Random, kinds: Sequence[str]) -> Line:
     return line
 
 
+TYPED = tuple(name for name in MODELS.names() if MODELS.load(name).typed is not False)
+"""Models of typed graphs."""
+
+TYPED_STRATEGIES = ("leap", "pull", "owner", "depcomm", "hybrid")
+
 ONE_AT_MOST = (REPLICAS, ("strategy.prepare_ranks",), ("strategy.feature_memory", "strategy.cache"))
 """Several models, ranks that prepare, rows that are chosen: groups of settings; with learned rows none."""
 
@@ -178,7 +185,8 @@ ON_DATA = {
 def _fitting(line: Line, chance: random.Random) -> dict[str, str]:
     """Values that the dataset, or values that were drawn, call for; "" where a value is to be left out."""
     found = {"model.missing_features": "", "train.task": "auto", "run.replay": ""} | ON_DATA.get(line.data, {})
-    first = next((keys for keys in ONE_AT_MOST if line.values.keys() & set(keys)), ()) if line.data != "bare" else ()
+    learned = "model.missing_features" in ON_DATA.get(line.data, {})
+    first = () if learned else next((keys for keys in ONE_AT_MOST if line.values.keys() & set(keys)), ())
     found |= dict.fromkeys((key for keys in ONE_AT_MOST if keys != first for key in keys), "")
     if first == REPLICAS:
         varied = line.values.get("strategy.vary", "model.hidden=4,8")
@@ -192,8 +200,13 @@ def _fitting(line: Line, chance: random.Random) -> dict[str, str]:
     if first == ("strategy.prepare_ranks",):
         preparing = min(int(line.values["strategy.prepare_ranks"]), line.ranks - 1)
         found |= {"strategy.prepare_ranks": str(preparing or ""), "strategy.remote": "raw"}
-    if first or line.data == "bare":
+    if first or line.data in ("bare", "triples"):
         found["strategy.name"] = chance.choice(("leap", "pull"))
+    if line.data in ("typed", "typed-hash", "triples"):
+        found["model.name"] = chance.choice(TYPED)
+        found["strategy.name"] = chance.choice(TYPED_STRATEGIES[: 2 if line.data == "triples" else None])
+    else:
+        found["sampling.relation_fanout"] = ""
     if line.data != "carrying" and line.values["sampling.sampler"] == "temporal":
         found["sampling.sampler"] = "labor-0"
     found |= _of_strategy({**line.values, **found}["strategy.name"])
@@ -262,8 +275,8 @@ def _prepare(*words: object) -> None:
 class Trials:
     """Trials of `seed` in the folder `base`; datasets are made when they are first drawn."""
 
-    def __init__(self, seed: int, base: Path) -> None:
-        self.seed, self.base = seed, base
+    def __init__(self, seed: int, base: Path, kinds: Sequence[str]) -> None:
+        self.seed, self.base, self.kinds = seed, base, kinds
 
     def dataset(self, name: str) -> Path:
         """The dataset `name`, KIND-NUMBER."""
@@ -277,7 +290,7 @@ class Trials:
         chance = random.Random(f"{self.seed}-{number}")
         run, alone = self.base / "run", self.base / "alone"
         for _ in range(DRAWS):
-            line = draw(chance, list(MADE))
+            line = draw(chance, self.kinds)
             data = self.dataset(f"{line.data}-{chance.randrange(4)}")
             shutil.rmtree(alone, ignore_errors=True)
             reference = outcome(line.alone().words(data, alone), SECONDS)
@@ -347,9 +360,11 @@ def _refusal(code: int, errors: str, run: Path) -> str:
     return f"refused, code {code}"
 
 
-def soak(numbers: Sequence[int], seed: int, base: Path, seconds: float) -> tuple[Counter[str], list[str]]:
+def soak(
+    numbers: Sequence[int], seed: int, base: Path, seconds: float, kinds: Sequence[str] = tuple(MADE)
+) -> tuple[Counter[str], list[str]]:
     """Run trials until `seconds` have passed; how often each thing happened, and what must not happen."""
-    trials, counts, faults, end = Trials(seed, base), Counter[str](), [], time.monotonic() + seconds
+    trials, counts, faults, end = Trials(seed, base, kinds), Counter[str](), [], time.monotonic() + seconds
     for number in numbers:
         if time.monotonic() >= end:
             break
@@ -368,13 +383,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--trial", type=int, help="this one alone")
+    parser.add_argument("--graphs", default=",".join(MADE), help="only on these, as typed,triples; it changes trials")
     parser.add_argument("--folder", type=Path, help="keep datasets and the last run there; it must be empty")
     given = parser.parse_args()
     numbers = range(10**9) if given.trial is None else [given.trial]
     with tempfile.TemporaryDirectory(prefix="leapmpi-random-") as temporary:
         base = given.folder or Path(temporary)
         base.mkdir(exist_ok=True)
-        counts, faults = soak(numbers, given.seed, base, given.seconds if given.trial is None else math.inf)
+        seconds = given.seconds if given.trial is None else math.inf
+        counts, faults = soak(numbers, given.seed, base, seconds, given.graphs.split(","))
     print(sum(counts.values()), "trials:", dict(counts.most_common()))
     return bool(faults)
 
