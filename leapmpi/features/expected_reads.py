@@ -48,7 +48,8 @@ _CHOOSING = _DryRun(18, 128, True)
 def spread(indptr, first_edge, indices, included, fanout, drew, left_out):
     """Spread the chances by one hop, along the edges from `first_edge` on whose sources are `indices`.
 
-    Edges may be given in pieces, in their order. indptr: int64[n + 1], the lists of all edges of n vertices; included: float64[n], the chance of each vertex to be a destination of this hop. Updates drew (float64[n]), the
+    Edges may be given in pieces, in their order. indptr: int64[n + 1], the lists of all edges of n vertices;
+    included: float64[n], the chance of each vertex to be a destination of this hop. Updates drew (float64[n]), the
     chance of each vertex to have drawn a given neighbour up to this hop. Adds to left_out[v] (float64[n]) the logarithm
     of the chance that no vertex has drawn v. A negative fan-out draws every neighbour.
     """
