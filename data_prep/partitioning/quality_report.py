@@ -124,10 +124,12 @@ def count_copies(graph: Graph, assignment: np.ndarray, parts: int, progress: Pro
 def copies_of_files(files: Sequence[Path], chosen: range, offsets: np.ndarray, progress: Progress = SILENT) -> Copies:
     """Count what the consecutive parts `chosen` need by their `files`, as `count_copies` does by the graph.
 
-    offsets: int64[P + 1], the first vertex of each of all P parts. Reads the edges of these parts alone, and holds a
-    quarter of a byte a vertex of the graph.
+    offsets: int64[P + 1], the first vertex of each of all P parts. Reads the edges of these parts alone, and holds at
+    most 3 bytes a vertex of the graph.
     """
     vertices, weights, total = int(offsets[-1]), no_cut_weights(len(offsets) - 1)[chosen.start : chosen.stop], 0
+    counted = weights.shape[1]
+    part_of = np.repeat(np.arange(counted, dtype=np.uint16), np.diff(offsets)[:counted])
     first_of_all = int(offsets[chosen.start])
     progress.start(int(offsets[chosen.stop]) - first_of_all, "vertices")
     for part, file, of_others in zip(chosen, files, weights, strict=True):
@@ -139,8 +141,8 @@ def copies_of_files(files: Sequence[Path], chosen: range, offsets: np.ndarray, p
         for start, stop in row_ranges(len(indices), _SOURCE_BYTES):
             block = indices[start:stop]
             sources.add(block)
-            if len(of_others):
-                of_others += np.bincount(np.searchsorted(offsets, block, "right") - 1, minlength=len(of_others))
+            if counted:
+                of_others += np.bincount(part_of[block], minlength=counted)
         of_others[part : part + 1] = 0
         total += end - first + sources.count
         progress.reach(end - first_of_all)

@@ -34,6 +34,7 @@ from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times
 from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
+from leapmpi.sampling.sharded.source_names import name_sources
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_bytes, shard_of
 from leapmpi.system.memory import available_bytes, check_memory
 
@@ -106,11 +107,19 @@ def why_whole(config: Config, dataset: Dataset) -> str:
 
 
 def load_lists(
-    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    parts: range,
+    communicator: Communicator,
+    offsets: np.ndarray,
+    sharded: bool,
+    numbers: bool,
 ) -> tuple[Topology | TopologyShard, str]:
     """Load the topology, or this rank's shard of it if `sharded`; also return how it is held. Collective.
 
-    numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
+    offsets: int64[ranks + 1], first vertex of each rank; numbers: whether sources are numbered in a shard, for
+    inference by all in-neighbours.
 
     Raises ResourceError for lack of memory or disk, DataError for a damaged part, and ConfigError for a file in memory.
     """
@@ -131,7 +140,10 @@ def load_lists(
     advice = "start ranks on more nodes, give --topology-memory, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))
     named = world.on_all(lambda: names_sources(config, dataset, numbers))
-    shard = world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named, numbers, in_file))
+    numbers = numbers or named
+    shard = world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, numbers, in_file))
+    if named:
+        shard = name_sources(shard, communicator, offsets)
     if in_file:
         read_singly(shard.own)
     return shard, SHARDED

@@ -183,7 +183,8 @@ def test_a_rank_whose_own_lists_fit_has_memory_to_find_those_of_others(folder, w
     monkeypatch.setattr(topology_kind, "check_memory", lambda needed, *_: checked.append(needed))
     config = Config.from_values({"data": str(data), "run.topology_memory": "2K", "run.topology": "sharded"})
     parts = parts_of_rank(2, 2, world.rank)
-    shard, _ = topology_kind.load_lists(config, world, dataset, parts, True, False)
+    network, offsets = MPICommunicator(world.comm), rank_offsets(dataset.offsets, 2)
+    shard, _ = topology_kind.load_lists(config, world, dataset, parts, network, offsets, True, False)
     assert shard.own.in_file == (world.rank == 1)
     own = shard.own
     finding = shared_reads_bytes(shard.end - shard.first, own.edges, 240)
