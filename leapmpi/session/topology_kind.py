@@ -118,8 +118,8 @@ def load_lists(
 ) -> tuple[Topology | TopologyShard, str]:
     """Load the topology, or this rank's shard of it if `sharded`; also return how it is held. Collective.
 
-    offsets: int64[ranks + 1], first vertex of each rank; numbers: whether sources are numbered in a shard, for
-    inference by all in-neighbours.
+    offsets: int64[ranks + 1], first vertex of each rank; numbers: whether all lists of a shard are read, so that its
+    sources are numbered.
 
     Raises ResourceError for lack of memory or disk, DataError for a damaged part, and ConfigError for a file in memory.
     """
@@ -139,9 +139,9 @@ def load_lists(
     what = "the shards of the graph's topology take"
     advice = "start ranks on more nodes, give --topology-memory, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))
+    numbers = numbers or config.evaluation_takes_all
     named = world.on_all(lambda: names_sources(config, dataset, numbers))
-    numbers = numbers or named
-    shard = world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, numbers, in_file))
+    shard = world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, numbers or named, in_file))
     if named:
         shard = name_sources(shard, communicator, offsets)
     if in_file:
