@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from data_prep.partitioning.partition_graph import Partition, partition_graph
-from data_prep.partitioning.quality_report import Copies, count_copies
+from data_prep.partitioning.quality_report import Copies, copies_of_files
 from data_prep.partitioning.request import PartitionRequest
 from data_prep.partitioning.vertex_order import community_order
 from data_prep.progress import Steps
@@ -123,12 +123,13 @@ def part_files_by_tasks(
     task, parts = shares.begin(_WRITTEN, last=True), len(result.vertices)
     low, high = (parts * each // task.count for each in (task.index, task.index + 1))
     chosen = range(low, high)
-    with steps.step("report") as progress:
-        copies = count_copies(graph, result.assignment, parts, chosen, progress)
     with steps.step("write") as progress:
         progress.start(graph.vertices, "vertices")
         files = write_part_files(
             workspace.folder, graph, result.assignment, parts, chosen, progress=progress.reach, **layout
         )
+    with steps.step("report") as progress:
+        offsets = np.concatenate(([0], np.cumsum(result.vertices)))
+        copies = copies_of_files(files, chosen, offsets, progress)
     arrays = {_WEIGHTS: copies.weights, **{file.name: np.memmap(file, np.uint8, "r") for file in files}}
     workspace.finish_share(_WRITTEN, {_COPIES: copies.total}, arrays, last=True)

@@ -7,8 +7,10 @@ independent, and give too many rows where small batches meet dense neighbourhood
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +22,16 @@ from data_prep.partitioning.part_ordering import no_cut_weights
 from data_prep.partitioning.request import training_vertices
 from data_prep.progress import SILENT, Progress
 from leapmpi.dataset.graph import Graph
+from leapmpi.dataset.hdf5 import names
+from leapmpi.dataset.hdf5.reader import map_array, opened, required
+from leapmpi.dataset.hdf5.row_blocks import row_ranges
 from leapmpi.dataset.topology import from_graph
 from leapmpi.features.expected_reads import included
 from leapmpi.plan.micrograph import locality
 from leapmpi.plan.planner import plan_pull
 from leapmpi.sampling.epoch_order import epoch_order
 from leapmpi.sampling.node_wise import NodeWiseSampler
+from leapmpi.sampling.sharded.id_set import IdSet
 from leapmpi.system.counter_rng import PRESAMPLE, DrawKey
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import processor_count
@@ -35,6 +41,9 @@ STRATEGIES = ("leap", "pull")
 
 _MARK_BYTES = 16
 """Most bytes of marks per vertex, over all threads."""
+
+_SOURCE_BYTES = 16
+"""Bytes for a source whose part is found."""
 
 _MICROGRAPHS = 256
 """Roots whose locality is measured, one micrograph each."""
@@ -88,24 +97,21 @@ class Copies(NamedTuple):
     weights: np.ndarray
 
 
-def count_copies(
-    graph: Graph, assignment: np.ndarray, parts: int, chosen: range | None = None, progress: Progress = SILENT
-) -> Copies:
-    """Count what the consecutive parts `chosen` of all `parts` need; by default all of them.
+def count_copies(graph: Graph, assignment: np.ndarray, parts: int, progress: Progress = SILENT) -> Copies:
+    """Count what all `parts` need.
 
     Holds at most 9 bytes a vertex, 2 up to 8 parts, by one thread, at most 17 by several. The edges are read once for
     64 parts.
     """
-    chosen = range(parts) if chosen is None else chosen
-    weights = no_cut_weights(parts)[chosen.start : chosen.stop]
+    weights = no_cut_weights(parts)
     # A bit per part in the smallest word that holds them; 64 parts at a time. Threads mark and count for themselves.
-    bits, total = min(64, 1 << max(3, (len(chosen) - 1).bit_length())), 0
+    bits, total = min(64, 1 << max(3, (parts - 1).bit_length())), 0
     with workers(min(processor_count(), _MARK_BYTES * 8 // bits)) as team:
-        for first in range(0, len(chosen), bits):
+        for first in range(0, parts, bits):
             needed = np.zeros((team.count, graph.vertices), f"u{bits // 8}")
             cut = np.zeros((team.count, *weights[first : first + bits].shape))
             for chunk in edge_chunks(graph, 1.0, progress):
-                mark = partial(_mark_by_thread, chunk, assignment, chosen.start + first, needed, cut)
+                mark = partial(_mark_by_thread, chunk, assignment, first, needed, cut)
                 team.over_rows(chunk.indptr, 0, chunk.vertices, mark)
             for each in needed[1:]:
                 needed[0] |= each
@@ -113,6 +119,34 @@ def count_copies(
             # Whole numbers: their sums are exact.
             weights[first : first + bits] = cut.sum(axis=0)
     return Copies(int(total), weights)
+
+
+def copies_of_files(files: Sequence[Path], chosen: range, offsets: np.ndarray, progress: Progress = SILENT) -> Copies:
+    """Count what the consecutive parts `chosen` need by their `files`, as `count_copies` does by the graph.
+
+    offsets: int64[P + 1], the first vertex of each of all P parts. Reads the edges of these parts alone, and holds at
+    most 3 bytes a vertex of the graph.
+    """
+    vertices, weights, total = int(offsets[-1]), no_cut_weights(len(offsets) - 1)[chosen.start : chosen.stop], 0
+    counted = weights.shape[1]
+    part_of = np.repeat(np.arange(counted, dtype=np.uint16), np.diff(offsets)[:counted])
+    first_of_all = int(offsets[chosen.start])
+    progress.start(int(offsets[chosen.stop]) - first_of_all, "vertices")
+    for part, file, of_others in zip(chosen, files, weights, strict=True):
+        first, end = offsets[part : part + 2].tolist()
+        with opened(file, names.PART_FORMAT) as (found, attributes):
+            shape = (required(attributes, "part_edges", int, file),)
+            indices = map_array(found, names.INDICES, (names.index_dtype(vertices),), shape)
+        sources = IdSet(vertices, first, end)
+        for start, stop in row_ranges(len(indices), _SOURCE_BYTES):
+            block = indices[start:stop]
+            sources.add(block)
+            if counted:
+                of_others += np.bincount(part_of[block], minlength=counted)
+        of_others[part : part + 1] = 0
+        total += end - first + sources.count
+        progress.reach(end - first_of_all)
+    return Copies(total, weights)
 
 
 def _mark_by_thread(

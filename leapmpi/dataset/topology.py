@@ -83,13 +83,17 @@ class Topology:
         """Bytes of the arrays of edges."""
         return sum(array.nbytes for array in self.list_arrays.values())
 
+    def exceeds(self, room: int | None) -> bool:
+        """Return whether arrays of edges take more than `room` bytes; None: they have as many as they take."""
+        return room is not None and self.list_bytes > room
+
     def memory_bytes(self, room: int | None, finding: int = 0) -> int:
         """Return the bytes in memory where arrays of edges have `room` bytes there; None: as many as they take.
 
-        finding: bytes that it takes to find which of them stay in memory, before any does.
+        finding: bytes that it takes to find which lists of this rank or others stay in memory, before any does.
         """
-        if room is None or self.list_bytes <= room:
-            return self.nbytes
+        if room is None or not self.exceeds(room):
+            return self.nbytes + finding
         return self.nbytes - self.list_bytes + max(room, finding)
 
     @property

@@ -45,24 +45,28 @@ _CHOOSING = _DryRun(18, 128, True)
 
 
 @compiled
-def spread(indptr, indices, included, fanout, drew, left_out):
-    """Spread the chances by one hop.
+def spread(indptr, first_edge, indices, included, fanout, drew, left_out):
+    """Spread the chances by one hop, along the edges from `first_edge` on whose sources are `indices`.
 
+    Edges may be given in pieces, in their order. indptr: int64[n + 1], the lists of all edges of n vertices;
     included: float64[n], the chance of each vertex to be a destination of this hop. Updates drew (float64[n]), the
     chance of each vertex to have drawn a given neighbour up to this hop. Adds to left_out[v] (float64[n]) the logarithm
     of the chance that no vertex has drawn v. A negative fan-out draws every neighbour.
     """
+    end_edge = first_edge + len(indices)
     for u in range(len(included)):
-        degree = indptr[u + 1] - indptr[u]
-        if included[u] <= 0 or degree == 0:
+        begin, end = indptr[u], indptr[u + 1]
+        if included[u] <= 0 or begin == end:
             continue
 
         # A vertex that was not a destination before draws a given neighbour with the chance fan-out / degree.
-        share = 1.0 if fanout < 0 or fanout >= degree else fanout / degree
-        drew[u] += (included[u] - drew[u]) * share
+        if begin >= first_edge:
+            degree = end - begin
+            share = 1.0 if fanout < 0 or fanout >= degree else fanout / degree
+            drew[u] += (included[u] - drew[u]) * share
         missed = np.log1p(-drew[u]) if drew[u] < 1 else -np.inf
-        for e in range(indptr[u], indptr[u + 1]):
-            left_out[indices[e]] += missed
+        for e in range(max(begin, first_edge), min(end, end_edge)):
+            left_out[indices[e - first_edge]] += missed
 
 
 def choose(access: AccessPattern, count: int) -> np.ndarray:
@@ -108,7 +112,7 @@ def included(indptr: np.ndarray, indices: np.ndarray, roots: np.ndarray, fanouts
     indptr, indices: in-neighbours of all vertices; roots: float64[n], the chance of each vertex to be a root; fanouts:
     from the root outward, -1 for all.
     """
-    return reads_by_hops(roots, fanouts, partial(spread, indptr, indices)).rows
+    return reads_by_hops(roots, fanouts, partial(spread, indptr, 0, indices)).rows
 
 
 class Reads(NamedTuple):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leapmpi.comm.communicator import Communicator
 
 _EDGES = 1 << 20
-"""Edges whose sources are numbered at a time, and those of one list."""
+"""Edges whose sources are numbered at a time, at most."""
 
 _RECEIVED = 1 << 18
 """Numbers that an owner receives at a time, at most."""
@@ -85,14 +85,16 @@ class _SharedHops:
         """
         own = self._shard.own
         starts, found = own.indptr[: len(included) + 1], np.zeros(len(included) + len(self._outside))
-        cuts = np.searchsorted(starts, np.arange(_EDGES, int(starts[-1]), _EDGES)).tolist()
-        for first, end in pairwise([0, *cuts, len(included)]):
-            part, indices = slice(first, end), own.indices[starts[first] : starts[end]]
+        cuts = np.append(np.arange(0, int(starts[-1]), _EDGES), starts[-1])
+        # The lists with edges in each piece; a piece may begin or end within a list.
+        begins, ends = np.searchsorted(starts, cuts[:-1], "right") - 1, np.searchsorted(starts, cuts[1:])
+        for (low, high), first, end in zip(pairwise(cuts.tolist()), begins.tolist(), ends.tolist(), strict=True):
+            part, indices = slice(first, end), own.indices[low:high]
             if self._set is not None:
                 # Lists may be in a file, and those in memory are read by draws: numbers are of copies.
                 indices = indices.copy()
                 self._set.renumber(indices)
-            spread(starts[first : end + 1] - starts[first], indices, included[part], fanout, drew[part], found)
+            spread(starts[first : end + 1], low, indices, included[part], fanout, drew[part], found)
         left_out += found[: len(included)]
         self._add_up(found[len(included) :], left_out)
 

@@ -146,9 +146,9 @@ def load(
     sharded = reads_all_lists or is_sharded(config, dataset, world)
     verified = world.on_all(lambda: _verify(config, dataset, parts, sharded))
     opened, own = [dataset.part(part) for part in parts], offsets[world.rank : world.rank + 2].tolist()
-    topology, held = load_lists(config, world, dataset, parts, sharded, reads_all_lists or config.evaluation_takes_all)
     direct = device.type == "cuda" and direct_path(config.run.mpi_device_path)[0]
     communicator = MPICommunicator(world.comm, direct=direct, ahead=world.ahead_comms)
+    topology, held = load_lists(config, world, dataset, parts, communicator, offsets, sharded, reads_all_lists)
     lists = LoadedLists(world, dataset, topology, communicator, offsets)
     config, split, reads_of_lists = (config, None, None) if reads_all_lists else settle_split(config, lists)
     host, learned = _held_rows(config, world, dataset, topology, parts, own)

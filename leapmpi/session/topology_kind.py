@@ -34,7 +34,8 @@ from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times
 from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
-from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_bytes
+from leapmpi.sampling.sharded.source_names import name_sources
+from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_bytes, shard_of
 from leapmpi.system.memory import available_bytes, check_memory
 
 if TYPE_CHECKING:
@@ -106,11 +107,19 @@ def why_whole(config: Config, dataset: Dataset) -> str:
 
 
 def load_lists(
-    config: Config, world: World, dataset: Dataset, parts: range, sharded: bool, numbers: bool
+    config: Config,
+    world: World,
+    dataset: Dataset,
+    parts: range,
+    communicator: Communicator,
+    offsets: np.ndarray,
+    sharded: bool,
+    numbers: bool,
 ) -> tuple[Topology | TopologyShard, str]:
     """Load the topology, or this rank's shard of it if `sharded`; also return how it is held. Collective.
 
-    numbers: whether sources are numbered in a shard, for inference by all in-neighbours.
+    offsets: int64[ranks + 1], first vertex of each rank; numbers: whether all lists of a shard are read, so that its
+    sources are numbered.
 
     Raises ResourceError for lack of memory or disk, DataError for a damaged part, and ConfigError for a file in memory.
     """
@@ -122,14 +131,19 @@ def load_lists(
     # Ranks of a node share its room.
     room = None if room is None else room // world.node_comm.size
     own = empty_topology(dataset, *carried, parts)
-    in_file = room is not None and own.list_bytes > room
-    finding = shared_reads_bytes(own.vertices, own.edges, dataset.vertices)
+    in_file = own.exceeds(room)
+    # All ranks find how often lists are read, if those of any are in a file.
+    finds = any(all_gather_values(world.comm, in_file))
+    finding = shared_reads_bytes(own.vertices, own.edges, dataset.vertices) if finds else 0
     needed = own.memory_bytes(room, finding) * world.node_comm.size
     what = "the shards of the graph's topology take"
     advice = "start ranks on more nodes, give --topology-memory, or use a smaller graph"
     world.on_all(lambda: check_memory(needed, what, world.host, advice))
+    numbers = numbers or config.evaluation_takes_all
     named = world.on_all(lambda: names_sources(config, dataset, numbers))
-    shard = world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, named, numbers, in_file))
+    shard = world.on_all(lambda: load_shard_of_topology(dataset, parts, *carried, numbers or named, in_file))
+    if named:
+        shard = name_sources(shard, communicator, offsets)
     if in_file:
         read_singly(shard.own)
     return shard, SHARDED
@@ -194,13 +208,14 @@ def lists_in_memory(config: Config, dataset: Dataset, topology: Topology, ranks:
     """
     room = list_room(config)
     if (kind or config.run.topology) != SHARDED:
-        return [topology.memory_bytes(room, READS_BYTES * dataset.vertices)] * ranks
+        return [topology.memory_bytes(room, READS_BYTES * dataset.vertices * topology.exceeds(room))] * ranks
     offsets, named = rank_offsets(dataset.offsets, ranks), names_sources(config, dataset)
     room = None if room is None else room // ranks
+    finds = any(shard_of(topology, *each, False).own.exceeds(room) for each in pairwise(offsets.tolist()))
 
     def of_rank(first: int, end: int) -> int:
         edges = int(topology.indptr[end] - topology.indptr[first])
-        finding = shared_reads_bytes(end - first, edges, dataset.vertices)
+        finding = shared_reads_bytes(end - first, edges, dataset.vertices) if finds else 0
         return shard_bytes(topology, first, end, named, room, finding)
 
     return [of_rank(first, end) for first, end in pairwise(offsets.tolist())]

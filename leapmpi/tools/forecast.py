@@ -270,8 +270,7 @@ def compare(config: Config, folder: str, iterations: int = 4) -> dict[str, Any]:
     # Other traffic had epochs with other time steps or another topology, and those after parts were reassigned.
     same = [epoch for epoch in epochs if epoch["time_steps"] == last["time_steps"]]
     if config.run.topology_memory and _reads_remote_lists(last):
-        # In its first epochs the run may have had no copies of remote lists.
-        same = same[OBSERVED // found.iterations + 1 :] or same[-1:]
+        same = _with_copies(records, same, found.iterations) or same[-1:]
     same = [epoch for epoch in same if _reads_remote_lists(epoch) == _reads_remote_lists(last)]
     reassigned = min((each["epoch"] for each in records if each.get("about") == PARTS), default=math.inf)
     same = [epoch for epoch in same if epoch["epoch"] < reassigned]
@@ -301,6 +300,20 @@ def _counted(records: Sequence[dict[str, Any]], run: Run) -> tuple[list[dict[str
     for epoch in epochs:
         require(epoch, schemas.COUNTED, run.path / METRICS)
     return epochs, len(banner["ranks"])
+
+
+def _with_copies(
+    records: Sequence[dict[str, Any]], epochs: Sequence[dict[str, Any]], iterations: int
+) -> list[dict[str, Any]]:
+    """Return those of `epochs`, of so many `iterations`, in which remote lists were copied from the beginning.
+
+    records: those of the run, in their order. Each start of the run chooses copies by its first samples.
+    """
+    begun = [{"epoch": 0, "iteration": 0}, *(each for each in records if each["event"] == "resumed")]
+    without = {
+        each["epoch"] + later + 1 for each in begun for later in range((each["iteration"] + OBSERVED) // iterations + 1)
+    }
+    return [epoch for epoch in epochs if epoch["epoch"] not in without]
 
 
 def _reads_remote_lists(epoch: dict[str, Any]) -> bool:

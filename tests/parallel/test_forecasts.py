@@ -45,3 +45,18 @@ def test_rows_and_bytes_of_a_real_run_are_predicted_within_five_percent(name, wo
         assert {"local", figure_of_its_own, "ids", "gradients"} <= figures.keys()
         for figure_name, figure in figures.items():
             assert figure["ratio"] == pytest.approx(1, abs=0.05), (figure_name, figure)
+
+
+def test_epochs_without_copies_of_remote_lists_are_not_compared(world, folder, request):
+    if world.size != 2:
+        pytest.skip("two ranks take it")
+    data, run = request.getfixturevalue("cora"), folder / "copies"
+    values = {"data": str(data), "run.folder": str(run), "run.threads": 1, "run.log_level": "error"}
+    values |= {"train.batch_size": 300, "model.hidden": 16, "evaluate.every": 0, "sampling.fanout": "5,5"}
+    values |= {"run.topology": "sharded", "run.topology_memory": "1G"}
+    # Each start observes three epochs before it copies lists.
+    for epochs in (4, 7):
+        train(Config.from_values(values | {"train.epochs": epochs}), world.comm)
+    found = world.on_root(lambda: compare(Config.from_values({"data": str(data)}), str(run)))
+    if found:
+        assert found["bytes"]["topology"]["ratio"] == pytest.approx(1, abs=0.05)

@@ -11,6 +11,7 @@ from leapmpi import features
 from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.config.schema import Config
 from leapmpi.config.setting import parse_size
+from leapmpi.dataset.dataset_writer import write_dataset
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import Topology, load_topology
 from leapmpi.errors import ConfigError
@@ -19,10 +20,12 @@ from leapmpi.features.shared_reads import shared_reads, shared_reads_bytes
 from leapmpi.plan.homes import parts_of_rank, rank_offsets
 from leapmpi.runs.text import size_text
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_of
+from leapmpi.session import topology_kind
 from leapmpi.session.chosen_split import given_memory, reads_on_one_node, with_best_split
 from leapmpi.system.unnamed_files import IN_MEMORY, file_system
 from tests.support import datasets, own_samplers
 from tests.support.equality import here
+from tests.support.graphs import random_graph
 
 COMMON = {
     "train.epochs": 1, "train.batch_size": 24, "model.hidden": 8, "sampling.fanout": "4,3", "strategy.name": "leap",
@@ -137,7 +140,12 @@ def test_ranks_without_lists_or_without_vertices_find_it_with_the_others(world):
     np.testing.assert_allclose(found.rows, included(indptr, whole.indices, roots, (1, 2))[first:end], rtol=1e-12)
 
 
-def test_ranks_find_it_in_the_memory_that_was_checked(folder, world):
+@pytest.mark.parametrize("in_one_list", [False, True])
+def test_ranks_find_it_in_the_memory_that_was_checked(in_one_list, world, monkeypatch):
+    if in_one_list:
+        # It is longer than what is numbered at a time.
+        monkeypatch.setattr(features.shared_reads, "_EDGES", 1 << 14)
+        monkeypatch.setattr(features.shared_reads, "_RECEIVED", 1 << 14)
     vertices, degree = 400_000, 8
     offsets = rank_offsets(np.arange(5) * vertices // 4, world.size)
     first, end = offsets[world.rank : world.rank + 2].tolist()
@@ -145,7 +153,8 @@ def test_ranks_find_it_in_the_memory_that_was_checked(folder, world):
     # Sources are among the own vertices and a few others.
     sources = np.concatenate((np.arange(first, end), rng.choice(vertices, 20_000))).astype(np.int32)
     indices = sources[rng.integers(0, len(sources), degree * (end - first))]
-    own = Topology(np.arange(0, len(indices) + 1, degree), indices, np.arange(first, end))
+    indptr = np.arange(0, len(indices) + 1, degree)
+    own = Topology(np.where(indptr, len(indices), 0) if in_one_list else indptr, indices, np.arange(first, end))
     shard = TopologyShard(own, first, end, degree * first, vertices, degree * vertices)
 
     def found():
@@ -162,6 +171,27 @@ def test_ranks_find_it_in_the_memory_that_was_checked(folder, world):
     assert 0 < peak < shared_reads_bytes(end - first, len(indices), vertices)
     if world.size == 4:
         assert peak < 24 * vertices
+
+
+def test_a_rank_whose_own_lists_fit_has_memory_to_find_those_of_others(folder, world, monkeypatch):
+    if world.size != 2:
+        pytest.skip("two ranks take it")
+    graph, data = random_graph(n=240, degree=6), folder / "uneven"
+    assignment = (np.arange(240) >= 10).astype(np.int32)
+    world.on_root(lambda: write_dataset(data, graph, assignment, 2, method="test", figures={}, seed=0))
+    dataset, checked = open_dataset(data), []
+    monkeypatch.setattr(topology_kind, "check_memory", lambda needed, *_: checked.append(needed))
+    config = Config.from_values({"data": str(data), "run.topology_memory": "2K", "run.topology": "sharded"})
+    parts = parts_of_rank(2, 2, world.rank)
+    network, offsets = MPICommunicator(world.comm), rank_offsets(dataset.offsets, 2)
+    shard, _ = topology_kind.load_lists(config, world, dataset, parts, network, offsets, True, False)
+    assert shard.own.in_file == (world.rank == 1)
+    own = shard.own
+    finding = shared_reads_bytes(shard.end - shard.first, own.edges, 240)
+    assert checked[0] == 2 * (own.nbytes + finding - own.list_bytes * own.in_file)
+    # The forecast counts the same.
+    found = topology_kind.lists_in_memory(config, dataset, load_topology(dataset), 2)
+    assert found[world.rank] == checked[0] // 2
 
 
 def test_a_budget_without_room_for_a_table_is_refused(train):

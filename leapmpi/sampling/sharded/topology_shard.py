@@ -9,14 +9,13 @@ vertex of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from leapmpi.dataset.edge_splits import has_edge
-from leapmpi.dataset.partitioned import Dataset, Part
+from leapmpi.dataset.partitioned import Dataset
 from leapmpi.dataset.topology import (
     OF_EDGES,
     Topology,
@@ -121,15 +120,14 @@ def load_shard_of_topology(
     weights: bool = False,
     times: bool = False,
     labels: bool = False,
-    named: bool = False,
     numbered: bool = False,
     in_file: bool = False,
 ) -> TopologyShard:
     """Load the lists of the vertices of consecutive `parts`, from their files alone.
 
     weights, times, labels: whether to hold those of edges, which the dataset must have; numbered: whether to number
-    sources; named: whether to name them, which maps and samples the files of other parts. in_file: whether the lists
-    stay in a file on the disk of temporary files, not in memory.
+    sources, for names, too (source_names.py). in_file: whether the lists stay in a file on the disk of temporary files,
+    not in memory.
 
     Raises DataError for a missing or damaged part, or a negative weight, and with `in_file` those of `unnamed_file`.
     """
@@ -142,23 +140,22 @@ def load_shard_of_topology(
     first_edge = int(dataset.edge_offsets[parts.start])
     # Sources of other ranks are numbered after own vertices, so arrays by number are as long as this rank's share.
     outside = None
-    if named or numbered:
+    if numbered:
         own, outside = _renumbered(own, dataset.vertices, first, end)
-    if outside is not None and named:
-        own = _named(own, original_ids(dataset, outside), _in_degrees(dataset, outside))
     return TopologyShard(own, first, end, first_edge, dataset.vertices, dataset.edges, outside)
 
 
 def shard_of(topology: Topology, first: int, end: int, named: bool) -> TopologyShard:
     """Return the shard of the vertices `first` to `end` (exclusive) of a whole `topology`. Local.
 
-    named: as in `load_shard_of_topology`.
+    named: whether sources are named.
     """
     own, outside = _cut(topology, first, end), None
     if named:
         own, outside = _renumbered(replace(own, indices=own.indices.copy()), topology.vertices, first, end)
-        own = _named(own, topology.original_id[outside], topology.degree(outside))
-    return TopologyShard(own, first, end, int(topology.indptr[first]), topology.vertices, topology.edges, outside)
+    facts = first, end, int(topology.indptr[first]), topology.vertices, topology.edges
+    found = TopologyShard(own, *facts, outside)
+    return found if outside is None else with_names(found, topology.original_id[outside], topology.degree(outside))
 
 
 def _cut(topology: Topology, first: int, end: int) -> Topology:
@@ -178,9 +175,10 @@ def _renumbered(own: Topology, vertices: int, first: int, end: int) -> tuple[Top
     return replace(own, unnamed=len(outside)), outside
 
 
-def _named(own: Topology, original: np.ndarray, degree: np.ndarray) -> Topology:
-    """Return `own` with original ids and in-degrees, int64[k], of the sources of other ranks."""
-    return replace(own, original_id=np.concatenate((own.original_id, original)), outside_degree=degree, unnamed=0)
+def with_names(shard: TopologyShard, original: np.ndarray, degree: np.ndarray) -> TopologyShard:
+    """Return `shard` with original ids and in-degrees, int64[k], of the sources of other ranks."""
+    names = np.concatenate((shard.own.original_id, original))
+    return replace(shard, own=replace(shard.own, original_id=names, outside_degree=degree, unnamed=0))
 
 
 def shard_bytes(
@@ -209,21 +207,11 @@ def original_ids(dataset: Dataset, ids: np.ndarray) -> np.ndarray:
 
     Raises DataError for a missing part, or one of another size.
     """
-    return _of_parts(dataset, ids, lambda part, rows: part.original_id[rows])
-
-
-def _in_degrees(dataset: Dataset, ids: np.ndarray) -> np.ndarray:
-    """Read the in-degrees of the vertices `ids` from the part files: int64[k]."""
-    return _of_parts(dataset, ids, lambda part, rows: part.indptr[rows + 1] - part.indptr[rows])
-
-
-def _of_parts(dataset: Dataset, ids: np.ndarray, read: Callable[[Part, np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the result of `read` for `ids` in the part that holds each, given their rows there: int64[k]."""
     values = np.empty(len(ids), np.int64)
     order = np.argsort(ids, kind="stable")
     bounds = np.searchsorted(ids[order], dataset.offsets)
     for number in range(dataset.parts):
         mine = order[bounds[number] : bounds[number + 1]]
         if len(mine):
-            values[mine] = read(dataset.part(number), ids[mine] - dataset.offsets[number])
+            values[mine] = dataset.part(number).original_id[ids[mine] - dataset.offsets[number]]
     return values

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from data_prep.cli import main
+from data_prep.partitioning import part_ordering
 from data_prep.partitioning.partition_graph import partition_graph
-from data_prep.partitioning.quality_report import count_copies, report_on, sampled_report
+from data_prep.partitioning.quality_report import copies_of_files, count_copies, report_on, sampled_report
 from data_prep.partitioning.request import PartitionRequest
+from leapmpi.dataset.dataset_writer import write_part_files
 from leapmpi.dataset.graph_file import write_graph
 from leapmpi.system.worker_threads import _Processors
 from tests.support.graphs import communities, from_edges, random_graph
@@ -23,10 +25,21 @@ def test_replication_counts_homes_and_parts_of_out_neighbours(parts):
     needed |= set(zip(graph.indices.tolist(), assignment[heads], strict=True))
     found = count_copies(graph, assignment, parts)
     assert found.total == len(needed)
-    # Parts may be counted some at a time.
-    some = [count_copies(graph, assignment, parts, range(*each)) for each in ((0, parts // 3), (parts // 3, parts))]
-    assert sum(each.total for each in some) == found.total
-    assert np.array_equal(np.concatenate([each.weights for each in some]), found.weights)
+
+
+@pytest.mark.parametrize(("parts", "pairs"), [(1, True), (3, True), (70, True), (70, False)])
+def test_tasks_count_the_same_by_the_files_of_their_parts(parts, pairs, tmp_path, monkeypatch):
+    if not pairs:
+        monkeypatch.setattr(part_ordering, "_MOST_PARTS", 69)
+    graph = random_graph(n=240, degree=6)
+    assignment = (np.arange(240) % parts).astype(np.int32)
+    whole = count_copies(graph, assignment, parts)
+    offsets, found = np.concatenate(([0], np.cumsum(np.bincount(assignment)))), []
+    for chosen in (range(parts // 3), range(parts // 3, parts)):
+        files = write_part_files(tmp_path, graph, assignment, parts, chosen)
+        found.append(copies_of_files(files, chosen, offsets))
+    assert sum(each.total for each in found) == whole.total
+    assert np.array_equal(np.concatenate([each.weights for each in found]), whole.weights)
 
 
 def test_replication_beyond_one_word_of_parts():

@@ -1,0 +1,31 @@
+"""Names of the sources of lists: those of the whole graph, from owners alone."""
+
+import numpy as np
+import pytest
+
+from leapmpi.comm.mpi_communicator import MPICommunicator
+from leapmpi.dataset.partitioned import open_dataset
+from leapmpi.dataset.topology import load_topology
+from leapmpi.plan.homes import parts_of_rank, rank_offsets
+from leapmpi.sampling.sharded import source_names
+from leapmpi.sampling.sharded.topology_shard import load_shard_of_topology, shard_of
+from tests.support import datasets
+
+PLAIN = datasets.Variant("single", "hash", 4)
+
+
+@pytest.mark.parametrize("answered", [1, 1 << 18])
+def test_owners_name_the_sources_of_lists(answered, folder, world, monkeypatch):
+    monkeypatch.setattr(source_names, "_ANSWERED", answered)
+    datasets.build(world.comm, folder, {PLAIN})
+    dataset = open_dataset(PLAIN.folder(folder))
+    offsets, parts = rank_offsets(dataset.offsets, world.size), parts_of_rank(dataset.parts, world.size, world.rank)
+    whole, opened = load_topology(dataset), []
+    shard = load_shard_of_topology(dataset, parts, numbered=True)
+    monkeypatch.setattr(type(dataset), "part", lambda _, part: opened.append(part))
+    found = source_names.name_sources(shard, MPICommunicator(world.comm), offsets)
+    wanted = shard_of(whole, shard.first, shard.end, True)
+    assert not opened
+    for name, array in wanted.own.arrays.items():
+        assert np.array_equal(array, found.own.arrays[name])
+    assert np.array_equal(found.outside, wanted.outside)
