@@ -23,6 +23,7 @@ from leapmpi.nn.own.relation_graph import TypedBlockGraph
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.nn.typed_matrix import TypedMatrix
+from leapmpi.system.process_limits import is_lack_of_memory
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -156,9 +157,12 @@ class OwnModel(Model):
         """Name the model, and `where`, in errors of the user's code; lack of memory and our own errors stay."""
         try:
             yield
-        except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
+        except LeapmpiError:
             raise
         except (Exception, SystemExit) as error:
+            if is_lack_of_memory(error):
+                raise
+
             # Name the module that failed inside, not the outer forward: its error message already says that.
             name = passage.names[-1] if passage is not None and passage.names else "forward "
             inside = "" if name.startswith("forward ") else f" in {name}"
