@@ -287,6 +287,13 @@ def test_a_mistake_in_a_hook_of_later_steps_gets_a_sentence_too(tmp_path):
         model.backward(model(*sample(ROOTS)).sum())
 
 
+def test_a_forward_that_enables_gradients_gives_rows_without_one_where_none_is_wanted(tmp_path):
+    inside = "torch.set_grad_enabled(True); out = self.b(h, edge_index); torch.set_grad_enabled(False); return out"
+    model = built(written(tmp_path, "", inside))
+    with torch.no_grad():
+        assert not model(*sample(ROOTS)).requires_grad
+
+
 def test_a_lack_of_memory_is_not_the_module_s_mistake(tmp_path):
     model = built(
         written(

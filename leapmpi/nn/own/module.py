@@ -140,12 +140,15 @@ class OwnModel(Model):
     def run(self, passage: Passage, x: Rows) -> Tensor:
         """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
+        # A forward may turn gradients on or off for itself, as one that takes forces from them.
+        graded = torch.set_grad_enabled(torch.is_grad_enabled())
         try:
-            with self._keeping_state(), self.naming("forward", passage), passage:
+            with graded, self._keeping_state(), self.naming("forward", passage), passage:
                 out = self.module(self._inputs(passage, x), **self._of_graph(passage.graphs))
         finally:
             self.passings.end()
-        return self._checked(out, passage)
+        out = self._checked(out, passage)
+        return out if torch.is_grad_enabled() else out.detach()
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss`. Raises ConfigError for an error of the user's, such as in a hook."""
