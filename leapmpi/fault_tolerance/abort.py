@@ -14,16 +14,13 @@ from leapmpi.fault_tolerance.report import record_failure_once, report_failure
 from leapmpi.fault_tolerance.watchdog import Watchdog
 from leapmpi.runs.file_names import failure_file
 from leapmpi.runs.run import FAILED, INTERRUPTED
-from leapmpi.system.process_limits import memory_limits
+from leapmpi.system.process_limits import is_lack_of_memory, memory_limits
 
 DEFECT_CODE = 70
 """Exit code of a defect of leapmpi."""
 
 INTERRUPTED_CODE = 130
 """Exit code after Ctrl-C."""
-
-_REFUSED = ("can't allocate memory", "can't start new thread")
-"""Parts of what torch and Python say when they were refused memory."""
 
 _AFTER_RANK_0 = 1.0
 """Seconds that other ranks wait before they report a signal that most likely all were sent."""
@@ -102,10 +99,8 @@ def _facts(watchdog: Watchdog) -> Facts:
 
 def _explain(error: Exception, watchdog: Watchdog) -> LeapmpiError:
     """Describe an error that is not a LeapmpiError."""
-    # Python, numpy or torch was refused memory, or a thread its stack; on a CPU only the text of the error says so.
     world, where = watchdog.world, watchdog.phases.where()
-    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if refused or any(text in str(error) for text in _REFUSED):
+    if is_lack_of_memory(error):
         return ResourceError(
             f"{world.name} ran out of memory in {where}{memory_limits()}; use a smaller batch, fan-out or hidden "
             "width, fewer ranks per node, or more nodes"

@@ -64,7 +64,7 @@ class OwnModelInference(LayerwiseInference):
         names = torch.from_numpy(np.ascontiguousarray(original)).to(ctx.device)
         like = self._block(self.source, own[:0], True)
         outputs = run_layer_by_layer(model, x, names, like, combine)
-        return answer((caught[0] if caught else outputs).cpu().numpy()[self._places(wanted - first)])
+        return answer((caught[0] if caught else outputs).detach().cpu().numpy()[self._places(wanted - first)])
 
     def _places(self, numbers: np.ndarray) -> np.ndarray:
         """Return the rows of the logits of own vertices, counted from 0. Raises ConfigError for other types. Local."""
@@ -145,7 +145,7 @@ class OwnModelInference(LayerwiseInference):
 
     def _of_own(self, rows: Tensor, kind: int) -> np.ndarray:
         """Return `rows` of the type `kind` as an array with a row for each vertex of this rank. Local."""
-        array = np.ascontiguousarray(rows.cpu().numpy())
+        array = np.ascontiguousarray(rows.detach().cpu().numpy())
         if self._kinds is None:
             return array
         found = np.zeros((len(self._kinds), *array.shape[1:]), array.dtype)

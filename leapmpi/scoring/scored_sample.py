@@ -24,5 +24,7 @@ def scored_sample(stream: int, seed: int, original_ids: np.ndarray, limit: int) 
     words = original_ids.reshape(len(original_ids), -1)
     hashes = fold_all(base, words[:, 0])
     for column in words.T[1:]:
+        # Mixed once more, ends in the other order, and equal ends, have hashes of their own.
+        hashes = fold_all(base, hashes.view(np.int64))
         hashes = fold_all(base, (hashes ^ fold_all(base, column)).view(np.int64))
     return np.sort(np.argsort(hashes, kind="stable")[:limit])

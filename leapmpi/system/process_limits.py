@@ -10,6 +10,9 @@ from leapmpi.errors import ResourceError
 LEAST_STACK = 256 << 10
 """Bytes; with less Python itself may crash."""
 
+_REFUSED = ("can't allocate memory", "can't start new thread")
+"""Parts of what torch and Python say when they were refused memory."""
+
 _LIMITS = {
     "address_space": (resource.RLIMIT_AS, "the address space", "-v"),
     "data": (resource.RLIMIT_DATA, "memory for data", "-d"),
@@ -42,6 +45,13 @@ def check_limits(needs: Needs, what: str) -> None:
                 f"{subject} is limited to {_size(limit)} (ulimit {flag}), and {what} needs {_size(least)} at the very "
                 f"least; raise it: ulimit {flag} {'8192' if name == 'stack' else 'unlimited'}"
             )
+
+
+def is_lack_of_memory(error: BaseException) -> bool:
+    """Return whether Python, numpy or torch was refused memory, or a thread its stack. Pure."""
+    # Torch's allocator on a CPU raises RuntimeError: only its text says so.
+    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return refused or (isinstance(error, RuntimeError) and any(text in str(error) for text in _REFUSED))
 
 
 def too_little(error: Exception) -> ResourceError | None:

@@ -71,6 +71,11 @@ def test_the_exit_code_is_the_job_s():
     assert mpirun(2, ["sh", "-c", "exit 7"]).returncode == 7
 
 
+def test_a_home_folder_is_not_required_of_the_environment():
+    job = subprocess.run(["env", "-u", "HOME", LOCAL, "1", "true"], capture_output=True, text=True, timeout=30)
+    assert (job.returncode, job.stderr) == (0, "")
+
+
 def test_settings_of_the_user_win():
     job = mpirun(1, ["sh", "-c", "echo $OMPI_MCA_mpi_yield_when_idle"], env={"OMPI_MCA_mpi_yield_when_idle": "0"})
     assert job.stdout.split() == ["0"]

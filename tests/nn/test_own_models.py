@@ -287,6 +287,26 @@ def test_a_mistake_in_a_hook_of_later_steps_gets_a_sentence_too(tmp_path):
         model.backward(model(*sample(ROOTS)).sum())
 
 
+def test_a_forward_that_enables_gradients_gives_rows_without_one_where_none_is_wanted(tmp_path):
+    inside = "torch.set_grad_enabled(True); out = self.b(h, edge_index); torch.set_grad_enabled(False); return out"
+    model = built(written(tmp_path, "", inside))
+    with torch.no_grad():
+        assert not model(*sample(ROOTS)).requires_grad
+
+
+def test_a_lack_of_memory_is_not_the_module_s_mistake(tmp_path):
+    model = built(
+        written(
+            tmp_path,
+            "",
+            "out = self.b(h, edge_index); "
+            "out.requires_grad and out.register_hook(lambda g: torch.empty(1 << 60)); return out",
+        )
+    )
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        model.backward(model(*sample(ROOTS)).sum())
+
+
 def test_a_buffer_made_in_inference_mode_is_read(tmp_path):
     # Torch counts no writes to it, and refuses them.
     made = "with torch.inference_mode(): kept = torch.ones(1)\n        self.register_buffer('kept', kept)"

@@ -36,8 +36,9 @@ MODELS = {
     "film": {"model.jumping": "max"},
     "deepgcn": {"model.options.aggregate": "softmax", "model.options.message_norm": True},
     "own": {"model.name": OWN},
+    "own, with gradients": {"model.name": OWN.replace("Net", "Enabling")},
 }
-OF_LENGTH = ("gat", "gatv2", "own", "GATv2Conv", "GCNConv", "PNAConv", "SAGEConv")
+OF_LENGTH = ("gat", "gatv2", "own", "own, with gradients", "GATv2Conv", "GCNConv", "PNAConv", "SAGEConv")
 """Models with functions whose last bits torch lets depend on how many rows there are, such as F.elu."""
 LABELS = ("single", "single, edges with data", "single, sparse features", "targets, half-precision features")
 CASES = here([(name, LABELS[number % len(LABELS)]) for number, name in enumerate(MODELS)])

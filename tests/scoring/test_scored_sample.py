@@ -47,6 +47,16 @@ def test_a_sample_depends_on_names_alone_and_splits_and_seeds_have_their_own(col
     assert np.array_equal(scored_sample(VAL, 5, ids, len(ids)), np.arange(len(ids)))
 
 
+def test_an_edge_and_its_reverse_are_sampled_apart_and_loops_too():
+    ends = np.arange(600).reshape(300, 2)
+    both = np.concatenate([ends, ends[:, ::-1]])
+    kept = scored_sample(VAL, 5, both, 300)
+    directions = np.bincount(kept % 300, minlength=300)
+    assert 100 < np.count_nonzero(directions == 1) < 200
+    loops = np.repeat(np.arange(300)[:, None], 2, axis=1)
+    assert not np.array_equal(scored_sample(VAL, 5, loops, 100), np.arange(100))
+
+
 def test_the_sample_is_uniform():
     counts = np.zeros(60, np.int64)
     for seed in range(600):

@@ -37,6 +37,14 @@ class Net(nn.Module):
         return self.layers[-1](h, edge_index)
 
 
+class Enabling(Net):
+    """The stack, with gradients whatever the caller wants, as of a module that takes forces from them."""
+
+    def forward(self, x, edge_index):
+        with torch.enable_grad():
+            return super().forward(x, edge_index)
+
+
 class Weighing(nn.Module):
     """Weighted sums along edges, which need weights."""
 

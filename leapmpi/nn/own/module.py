@@ -23,6 +23,7 @@ from leapmpi.nn.own.relation_graph import TypedBlockGraph
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors
 from leapmpi.nn.typed_matrix import TypedMatrix
+from leapmpi.system.process_limits import is_lack_of_memory
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -139,12 +140,15 @@ class OwnModel(Model):
     def run(self, passage: Passage, x: Rows) -> Tensor:
         """Compute logits of the roots of `passage`, from the rows `x` of its outermost sources. Raises as `forward`."""
         self.module.train(passage.key is not None)
+        # A forward may turn gradients on or off for itself, as one that takes forces from them.
+        graded = torch.set_grad_enabled(torch.is_grad_enabled())
         try:
-            with self._keeping_state(), self.naming("forward", passage), passage:
+            with graded, self._keeping_state(), self.naming("forward", passage), passage:
                 out = self.module(self._inputs(passage, x), **self._of_graph(passage.graphs))
         finally:
             self.passings.end()
-        return self._checked(out, passage)
+        out = self._checked(out, passage)
+        return out if torch.is_grad_enabled() else out.detach()
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of `loss`. Raises ConfigError for an error of the user's, such as in a hook."""
@@ -156,9 +160,12 @@ class OwnModel(Model):
         """Name the model, and `where`, in errors of the user's code; lack of memory and our own errors stay."""
         try:
             yield
-        except (LeapmpiError, MemoryError, torch.OutOfMemoryError):
+        except LeapmpiError:
             raise
         except (Exception, SystemExit) as error:
+            if is_lack_of_memory(error):
+                raise
+
             # Name the module that failed inside, not the outer forward: its error message already says that.
             name = passage.names[-1] if passage is not None and passage.names else "forward "
             inside = "" if name.startswith("forward ") else f" in {name}"
