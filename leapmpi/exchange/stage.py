@@ -19,6 +19,7 @@ from leapmpi.exchange.read_columns import EVERY, Kept, without_zeros
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.share_forms import Combination, PartialStep
+from leapmpi.nn.tensors import operations
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +251,7 @@ def add_by_rank(target: Tensor, rows: Tensor, counts: np.ndarray, values: Tensor
     """
     sizes = counts.tolist()
     for places, part in zip(rows.split(sizes), values.split(sizes), strict=True):
-        target.index_add_(0, places, part)
+        operations(target.device).add_rows(target, places, part)
 
 
 class Placed(Combination):

@@ -20,7 +20,7 @@ from leapmpi.nn.aggregate import weighted_sum
 from leapmpi.nn.gradient import add_gradient
 from leapmpi.nn.kernels import gemm_tile
 from leapmpi.nn.kernels.kernel_choice import matmul, on_host, plus_matmul
-from leapmpi.nn.kernels.placed_products import add_products_at_sources, place_products
+from leapmpi.nn.kernels.placed_products import add_products_at_sources, clear_others, place_products
 from leapmpi.nn.kernels.row_types import FLOAT32
 from leapmpi.nn.kernels.simd import COLUMNS
 from leapmpi.nn.rows import Rows, ScatteredRows, SparseMatrix, dense, select
@@ -153,25 +153,34 @@ def place_product(
 
 
 def adds_at_sources(x: Tensor) -> bool:
-    """Return whether `add_product_at_sources` serves products of `x`: single precision on the CPU, with one thread."""
+    """Return whether `SumsAtSources` serves products of `x`: single precision on the CPU, with one thread."""
     return _tiled(x) and threads() == 1
 
 
-def add_product_at_sources(
-    out: Tensor, edges: Edges, groups: slice, factors: Tensor, x: Tensor, weight: Tensor, rows: Tensor
-) -> None:
-    """Add factors[e] times row i of `product` to row s of `out` for each edge e, from source s to destination i.
+class SumsAtSources:
+    """Sums of products at the sources of edges, `rows` (int, int) in all; rows are written when they are first met."""
 
-    Rows of the product, which is not made, are those of the destinations `groups` of `edges`; factors: float32[edges].
-    Not differentiable. Raises ValueError as `product` does.
-    """
-    _check(x, weight, rows, x.shape[1] == weight.shape[1])
-    if len(rows):
-        x = x.detach().contiguous()
-        addresses = _addresses(x, rows, len(rows) + -len(rows) % gemm_tile.ROWS)
-        indptr = _array(edges.indptr[groups.start : groups.stop + 1])
-        lists = indptr, _array(edges.indices), _array(factors)
-        add_products_at_sources(addresses, len(rows), _slices(weight), *lists, out.numpy())
+    def __init__(self, like: Tensor, rows: tuple[int, int]) -> None:
+        self._sums, self._begun = like.new_empty(rows), np.zeros(rows[0], np.bool_)
+
+    def add(self, edges: Edges, groups: slice, factors: Tensor, x: Tensor, weight: Tensor, rows: Tensor) -> None:
+        """Add factors[e] times row i of `product` to row s for each edge e, from source s to destination i.
+
+        Rows of the product, which is not made, are those of the destinations `groups` of `edges`; factors:
+        float32[edges]. Not differentiable. Raises ValueError as `product` does.
+        """
+        _check(x, weight, rows, x.shape[1] == weight.shape[1])
+        if len(rows):
+            x = x.detach().contiguous()
+            addresses = _addresses(x, rows, len(rows) + -len(rows) % gemm_tile.ROWS)
+            indptr = _array(edges.indptr[groups.start : groups.stop + 1])
+            lists = indptr, _array(edges.indices), _array(factors)
+            add_products_at_sources(addresses, len(rows), _slices(weight), *lists, self._sums.numpy(), self._begun)
+
+    def finish(self) -> Tensor:
+        """Return the sums, float32[sources, out], zeros for sources without an edge."""
+        clear_others(self._sums.numpy(), self._begun)
+        return self._sums
 
 
 def sum_of_outer(g: Tensor, x: Tensor | ScatteredRows, rows: Tensor | None = None) -> Tensor:

@@ -19,7 +19,7 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import at_sources
-from leapmpi.nn.gemm import add_product_at_sources, adds_at_sources, place_product, sum_of_outer, times_transposed
+from leapmpi.nn.gemm import SumsAtSources, adds_at_sources, place_product, sum_of_outer, times_transposed
 from leapmpi.nn.tensors import RelationGroups, operations
 
 NO_WEIGHT = -1
@@ -127,11 +127,10 @@ def _at_sources(ctx: Any, grad: Tensor, weights: Tensor) -> Tensor:
     """Return the gradient of the rows by the means: float[n_src, in]."""
     groups, share = ctx.groups, ctx.share
     if adds_at_sources(grad):
-        found = grad.new_zeros(ctx.sources)
+        sums = SumsAtSources(grad, ctx.sources)
         for number, part in _of_relations(ctx.numbers, groups):
-            given = grad, weights[number].t(), groups.destination[part]
-            add_product_at_sources(found, groups.edges, part, share, *given)
-        return found
+            sums.add(groups.edges, part, share, grad, weights[number].t(), groups.destination[part])
+        return sums.finish()
     of_means = grad.new_zeros(groups.edges.destinations, weights.shape[2])
     for number, part in _of_relations(ctx.numbers, groups):
         of_means[part] = times_transposed(grad, weights[number].t(), groups.destination[part])

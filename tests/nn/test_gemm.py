@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from leapmpi.nn.gemm import add_product_at_sources, place_product, product, sum_of_outer
+from leapmpi.nn.gemm import SumsAtSources, place_product, product, sum_of_outer
 from leapmpi.nn.tensors import Edges
 from leapmpi.system.worker_threads import set_threads
 
@@ -56,12 +56,14 @@ def test_products_are_added_at_the_sources_of_some_destinations(width, out):
     counts = torch.randint(4, (80,))
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
     edges = Edges(indptr, torch.randint(30, (int(indptr[-1]),), dtype=torch.int32), 30)
-    factors, found = torch.randn(len(edges.indices)), torch.randn(30, out)
-    chosen = slice(int(indptr[20]), int(indptr[70]))
-    of_edges = (x[numbers] @ weight.t()).repeat_interleave(counts[20:70], 0) * factors[chosen, None]
-    expected = found.index_add(0, edges.indices[chosen], of_edges)
-    add_product_at_sources(found, edges, slice(20, 70), factors, x, weight, numbers)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    factors, sums, expected = torch.randn(len(edges.indices)), SumsAtSources(x, (40, out)), torch.zeros(40, out)
+    # Twice: rows met before are added to. The last ten rows are those of no source.
+    for first, end in ((20, 70), (10, 60)):
+        chosen = slice(int(indptr[first]), int(indptr[end]))
+        of_edges = (x[numbers] @ weight.t()).repeat_interleave(counts[first:end], 0) * factors[chosen, None]
+        expected.index_add_(0, edges.indices[chosen], of_edges)
+        sums.add(edges, slice(first, end), factors, x, weight, numbers)
+    torch.testing.assert_close(sums.finish(), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_rows_of_a_strided_matrix_are_found():

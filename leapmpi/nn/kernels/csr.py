@@ -227,13 +227,6 @@ def _transpose(indptr, indices, out_indptr, out_indices, out_edges):
 
 
 @compiled
-def _add_rows(out, positions, rows):
-    for k in range(len(rows)):
-        for f in range(rows.shape[1]):
-            out[positions[k], f] += rows[k, f]
-
-
-@compiled
 def _add_to_sources(first, end, indptr, indices, weight, g, out):
     # Sources `first` to `end` (exclusive): a thread walks through all edges and adds to its own rows.
     width = g.shape[1] // weight.shape[1]
@@ -374,7 +367,7 @@ def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
 
     `out` is contiguous. Not differentiable.
     """
-    _add_rows(*arrays(out, positions, rows))
+    row_sums.add_rows(*arrays(out, positions, rows))
 
 
 def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor, g: Tensor) -> None:

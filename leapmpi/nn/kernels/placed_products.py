@@ -52,12 +52,16 @@ def place_products(
 
 
 @compiled
-def _add_at_sources(first, end, addresses, count, weight, indptr, indices, factors, out):
+def _add_at_sources(first, end, addresses, count, weight, indptr, indices, factors, out, begun):
     """Compute tiles `first` to `end` (exclusive) of `add_products_at_sources`."""
     height, width, columns = COLUMNS * len(weight), weight.shape[1], out.shape[1]
     x_at, weight_at = np.int64(addresses.ctypes.data), np.int64(weight.ctypes.data)
-    tile_of_sums = np.empty((ROWS, height), np.float32)
-    sums_at, out_at = np.int64(tile_of_sums.ctypes.data), np.int64(out.ctypes.data)
+    tile_of_sums, zeros = np.empty((ROWS, height), np.float32), np.zeros(columns, np.float32)
+    sums_at, out_at, zeros_at = (
+        np.int64(tile_of_sums.ctypes.data),
+        np.int64(out.ctypes.data),
+        np.int64(zeros.ctypes.data),
+    )
     for tile in range(first, end):
         begin, stop = ROWS * tile, min(ROWS * tile + ROWS, count)
         # Rows of sources are far apart: they are fetched while the tile is computed.
@@ -68,7 +72,13 @@ def _add_at_sources(first, end, addresses, count, weight, indptr, indices, facto
         for i in range(begin, stop):
             row_at = sums_at + 4 * height * (i - begin)
             for e in range(indptr[i], indptr[i + 1]):
-                add_row(out_at + 4 * columns * np.int64(indices[e]), row_at, factors[e], columns)
+                source = np.int64(indices[e])
+                to = out_at + 4 * columns * source
+                # Zeros are written once the row is in cache: a pass over all rows before would fetch them twice.
+                if not begun[source]:
+                    copy_row(to, zeros_at, columns)
+                    begun[source] = True
+                add_row(to, row_at, factors[e], columns)
 
 
 def add_products_at_sources(
@@ -79,11 +89,22 @@ def add_products_at_sources(
     indices: np.ndarray,
     factors: np.ndarray,
     out: np.ndarray,
+    begun: np.ndarray,
 ) -> None:
     """Add factors[e] x[i] weight to row indices[e] of `out` for each edge e of group i < count, in the order of edges.
 
     Operands are those of `place_products`. indptr int64[count + 1], indices int32 or int64 and factors float32 list the
-    edges of groups. For one thread: several would add to the same rows.
+    edges of groups. Rows of `out` that are not `begun`, bool[sources], count as zeros, and are begun then. For one
+    thread: several would add to the same rows.
     """
-    edges = indptr, indices, factors
-    share_rows(_add_at_sources, len(addresses) // ROWS, addresses, count, weight, *edges, out, least=_LEAST_TILES)
+    given = indptr, indices, factors, out, begun
+    share_rows(_add_at_sources, len(addresses) // ROWS, addresses, count, weight, *given, least=_LEAST_TILES)
+
+
+@compiled
+def clear_others(out, begun):
+    """Set the rows of float32[n, h] `out` to zero that are not `begun`, bool[n]."""
+    for i in range(len(out)):
+        if not begun[i]:
+            for f in range(out.shape[1]):
+                out[i, f] = 0

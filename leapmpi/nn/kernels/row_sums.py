@@ -211,6 +211,33 @@ def add_row(typing_context, to, row, factor, columns):
     return types.void(types.int64, types.int64, types.float32, types.int64), _row_step(add_product_to)
 
 
+_AHEAD = 8
+"""Rows between the one that is added to and the one that is prefetched."""
+
+
+@compiled
+def _add_vectors(out, positions, rows):
+    """Compute `add_rows` of float32."""
+    width = rows.shape[1]
+    out_at, rows_at = np.int64(out.ctypes.data), np.int64(rows.ctypes.data)
+    for k in range(len(rows)):
+        prefetch_row(out_at + 4 * width * positions[min(k + _AHEAD, len(rows) - 1)], 4 * width)
+        add_row(out_at + 4 * width * positions[k], rows_at + 4 * width * k, np.float32(1), width)
+
+
+@compiled
+def _add_numbers(out, positions, rows):
+    """Compute `add_rows` of any type."""
+    for k in range(len(rows)):
+        for f in range(rows.shape[1]):
+            out[positions[k], f] += rows[k, f]
+
+
+def add_rows(out: np.ndarray, positions: np.ndarray, rows: np.ndarray) -> None:
+    """Add row k of `rows` to row positions[k] (int64, which may repeat) of `out`, in their order."""
+    (_add_vectors if out.dtype == np.float32 else _add_numbers)(out, positions, rows)
+
+
 @intrinsic
 def copy_row(typing_context, to, row, columns):
     """Compute to[:columns] = row[:columns]; `to` and `row` are addresses (int64) of float32."""
