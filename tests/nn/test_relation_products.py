@@ -58,7 +58,8 @@ def with_gradients(scores, messages, operands):
 
 
 def computed(read, z, x, share, matrices, values):
-    scores, messages = relation_scores(read, z, x, matrices), relation_messages(read, z, share, values)
+    scores, passed = relation_scores(read, z, x, matrices)
+    messages = relation_messages(read, passed, share, values)
     return with_gradients(scores, messages, (z, x, share, matrices, values))
 
 
@@ -114,7 +115,7 @@ def test_gradients_of_own_rows_join_those_of_other_readers(others):
 def test_operands_that_need_no_gradient_get_none():
     read = read_edges(20, 40, 5)
     z, x, share, matrices, values = operands(read, *SHAPES["tiles"], torch.float32)
-    relation_scores(read, z.detach(), x.detach(), matrices).sum().backward()
+    relation_scores(read, z.detach(), x.detach(), matrices)[0].sum().backward()
     relation_messages(read, z.detach(), share, values.detach()).sum().backward()
     found = [each.grad is not None for each in (z, x, share, matrices, values)]
     assert found == [False, False, True, True, False]
@@ -129,12 +130,12 @@ def test_runs_of_a_relation_multiply_sources_by_its_rows(dtype, monkeypatch):
     z = operands(read, 2, 32, 6, dtype)[0]
     rows = torch.randn(RELATIONS, 2, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
     rows.requires_grad_()
-    found = products_with_rows(runs, z, rows.flatten(1).index_select(0, places))
+    found, passed = products_with_rows(runs, z, rows.flatten(1).index_select(0, places))
     wanted = torch.einsum("ec,ehc->eh", z.double()[read.sources], rows.double()[read.relation])
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
     for one, other in zip(
-        torch.autograd.grad(found.sin().sum(), (z, rows)),
-        torch.autograd.grad(wanted.sin().sum(), (z, rows)),
+        torch.autograd.grad(found.sin().sum() + (passed**2).sum(), (z, rows)),
+        torch.autograd.grad(wanted.sin().sum() + (z**2).sum(), (z, rows)),
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
