@@ -119,9 +119,7 @@ def _products(read: ReadEdges, z: Tensor, x: Tensor, weights: Tensor) -> Tensor:
     return out
 
 
-def _at_sources(
-    read: ReadEdges, factor: Tensor, x: Tensor, weights: Tensor, found: Tensor | None = None
-) -> Tensor:
+def _at_sources(read: ReadEdges, factor: Tensor, x: Tensor, weights: Tensor, found: Tensor | None = None) -> Tensor:
     """Add factor_e,h W_r,h x_v,h to the row of the source of each edge: to `found`, or to zeros [sources, columns]."""
     edges, columns = read.groups.edges, weights.shape[2]
     if not _by_tiles(x.new_empty(0, columns)):

@@ -45,9 +45,7 @@ def products_of_rows(edges: Edges, z: Tensor, target: Tensor) -> Tensor:
     return torch.cat([one_head(edges.indptr, edges.indices, each, z, 1) for each in target.split(z.shape[1], 1)], 1)
 
 
-def rows_at_sources(
-    edges: Edges, weight: Tensor, rows: Tensor, columns: int, found: Tensor | None = None
-) -> Tensor:
+def rows_at_sources(edges: Edges, weight: Tensor, rows: Tensor, columns: int, found: Tensor | None = None) -> Tensor:
     """Add the rows of groups to the sources of their edges, times the weights of each head: float[sources, columns].
 
     weight: float[edges, heads]; rows: float[groups, heads x columns]. They are added to `found` where it is given, in

@@ -139,3 +139,20 @@ def test_runs_of_a_relation_multiply_sources_by_its_rows(dtype, monkeypatch):
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_softmaxes_across_relations_have_the_bits_of_the_order_of_destinations(dtype, heads):
+    read, random = read_edges(90, 200, 9), torch.Generator().manual_seed(5)
+    score, grad = torch.randn(2, len(read.edges.indices), heads, generator=random, dtype=torch.float64).to(dtype) * 30
+    score.requires_grad_()
+    found = read.softmax_across(score)
+    change = torch.autograd.grad(found, score, grad)[0]
+    # More threads than one share destinations.
+    set_threads(2)
+    wanted = read.softmax_across(score)
+    assert torch.equal(found, wanted)
+    assert torch.equal(change, torch.autograd.grad(wanted, score, grad)[0])
+    sums = torch.zeros(len(read.edges.indptr) - 1, heads, dtype=dtype).index_add(0, read.destinations, found)
+    torch.testing.assert_close(sums, (read.edges.counts > 0).to(dtype).unsqueeze(1).expand_as(sums))
