@@ -19,7 +19,11 @@ from torch.autograd.function import once_differentiable
 
 from leapmpi.nn.aggregate import repeated, softmax_of, softmax_share
 from leapmpi.nn.gemm import product
+from leapmpi.nn.kernels import group_softmax
+from leapmpi.nn.kernels.csr import arrays
+from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.tensors import BlockTensors, Edges, PartialBlock, RelationGroups
+from leapmpi.system.worker_threads import threads
 
 _RUN = 1 << 14
 """Most edges of a run."""
@@ -110,7 +114,11 @@ class ReadEdges:
 
     def softmax_across(self, score: Tensor) -> Tensor:
         """Take the softmax of scores float[edges, heads] over all edges of a destination."""
-        return self.by_group(softmax_of(self.edges, self.by_destination(self.weighted(score))))
+        score = self.weighted(score)
+        # Groups share rows of destinations, so one thread must run the kernel.
+        if on_host(score.device) and threads() == 1:
+            return _SoftmaxOfGroups.apply(score.contiguous(), self.groups)
+        return self.by_group(softmax_of(self.edges, self.by_destination(score)))
 
     def share_across(self, score: Tensor) -> tuple[Tensor, Tensor]:
         """Do `softmax_across` where these are some of a destination's edges; return `softmax_share`'s logs too."""
@@ -124,6 +132,23 @@ class ReadEdges:
     def by_group(self, values: Tensor) -> Tensor:
         """Order `values`, float[edges, heads] in the order of `edges`, as `groups`."""
         return _Reordered.apply(values, self.groups.order, False)
+
+
+class _SoftmaxOfGroups(Function):
+    """The softmax over all edges of a destination, in the order of `groups`, with the bits of `softmax_of`."""
+
+    @staticmethod
+    def forward(ctx, score: Tensor, groups: RelationGroups) -> Tensor:
+        ctx.lists = *arrays(groups.edges.indptr, groups.destination), groups.destinations
+        share = torch.from_numpy(group_softmax.softmax(*ctx.lists, *arrays(score)))
+        ctx.save_for_backward(share)
+        return share
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:
+        given = arrays(*ctx.saved_tensors, grad.contiguous())
+        return torch.from_numpy(group_softmax.softmax_backward(*ctx.lists, *given)), None
 
 
 class _Reordered(Function):

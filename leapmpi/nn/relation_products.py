@@ -28,11 +28,11 @@ from leapmpi.nn.whole_rows import products_of_rows, rows_at_sources, sums_of_row
 from leapmpi.system.worker_threads import threads
 
 
-def relation_scores(read: ReadEdges, z: Tensor, x: Tensor, weights: Tensor) -> Tensor:
+def relation_scores(read: ReadEdges, z: Tensor, x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Compute <z_u, W_r,h x_v,h> for each edge and head: float[edges, heads], differentiable in the last three.
 
     z: float[sources, columns]; x: float[destinations, heads x in]; weights: float[relations of the layer, heads,
-    columns, in].
+    columns, in]. Returns `z` for its other readers, too, as `own_rows` does.
     """
     return _Scores.apply(z.contiguous(), x.contiguous(), weights, read)
 
@@ -72,17 +72,20 @@ class _Own(Function):
 
 class _Scores(Function):
     @staticmethod
-    def forward(ctx, z, x, weights, read) -> Tensor:
+    def forward(ctx, z, x, weights, read) -> tuple[Tensor, Tensor]:
         ctx.read = read
         ctx.save_for_backward(z, x, weights)
-        return _products(read, z, x, weights)
+        ctx.set_materialize_grads(False)
+        return _products(read, z, x, weights), z
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx, grad: Tensor | None, passed: Tensor | None) -> tuple[Tensor | None, ...]:
+        if grad is None:
+            return passed, None, None, None
         (z, x, weights), grad, read = ctx.saved_tensors, grad.contiguous(), ctx.read
         of_z, of_x, of_weights = ctx.needs_input_grad[:3]
-        grad_z = _at_sources(read, grad, x, weights) if of_z else None
+        grad_z = _at_sources(read, grad, x, weights, passed) if of_z else None
         found = _sums(read, z, grad, weights.transpose(2, 3) if of_x else None, x if of_weights else None, weights)
         grad_weights = None if found[1] is None else found[1].transpose(2, 3)
         return grad_z, found[0] if of_x else None, grad_weights, None
@@ -116,12 +119,12 @@ def _products(read: ReadEdges, z: Tensor, x: Tensor, weights: Tensor) -> Tensor:
     return out
 
 
-def _at_sources(read: ReadEdges, factor: Tensor, x: Tensor, weights: Tensor) -> Tensor:
-    """Add factor_e,h W_r,h x_v,h to the row of the source of each edge: float[sources, columns]."""
+def _at_sources(read: ReadEdges, factor: Tensor, x: Tensor, weights: Tensor, found: Tensor | None = None) -> Tensor:
+    """Add factor_e,h W_r,h x_v,h to the row of the source of each edge: to `found`, or to zeros [sources, columns]."""
     edges, columns = read.groups.edges, weights.shape[2]
     if not _by_tiles(x.new_empty(0, columns)):
-        return rows_at_sources(edges, factor, _of_groups(read, x, weights), columns)
-    found = x.new_zeros(edges.sources, columns)
+        return rows_at_sources(edges, factor, _of_groups(read, x, weights), columns, found)
+    found = x.new_zeros(edges.sources, columns) if found is None else found.contiguous()
     given = *arrays(found, x), _slices(read, weights), *arrays(factor)
     group_tiles.add_tiles(_lists(read), *given)
     return found

@@ -45,12 +45,13 @@ def products_of_rows(edges: Edges, z: Tensor, target: Tensor) -> Tensor:
     return torch.cat([one_head(edges.indptr, edges.indices, each, z, 1) for each in target.split(z.shape[1], 1)], 1)
 
 
-def rows_at_sources(edges: Edges, weight: Tensor, rows: Tensor, columns: int) -> Tensor:
+def rows_at_sources(edges: Edges, weight: Tensor, rows: Tensor, columns: int, found: Tensor | None = None) -> Tensor:
     """Add the rows of groups to the sources of their edges, times the weights of each head: float[sources, columns].
 
-    weight: float[edges, heads]; rows: float[groups, heads x columns]. Not differentiable.
+    weight: float[edges, heads]; rows: float[groups, heads x columns]. They are added to `found` where it is given, in
+    place. Not differentiable.
     """
-    out = rows.new_zeros(edges.sources, columns)
+    out = rows.new_zeros(edges.sources, columns) if found is None else found.contiguous()
     if _in_vectors(out):
         # As many ranges of sources as threads: each walks through all edges.
         least = max(1, -(-len(out) // threads()))
@@ -69,20 +70,26 @@ def _in_vectors(z: Tensor) -> bool:
 
 class _ProductsOfRows(Function):
     @staticmethod
-    def forward(ctx, z: Tensor, target: Tensor, edges: Edges) -> Tensor:
+    def forward(ctx, z: Tensor, target: Tensor, edges: Edges) -> tuple[Tensor, Tensor]:
         ctx.edges = edges
         ctx.save_for_backward(z, target)
-        return products_of_rows(edges, z, target)
+        ctx.set_materialize_grads(False)
+        return products_of_rows(edges, z, target), z
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx, grad: Tensor | None, passed: Tensor | None) -> tuple[Tensor | None, Tensor | None, None]:
+        if grad is None:
+            return passed, None, None
         (z, target), grad = ctx.saved_tensors, grad.contiguous()
         of_z, of_target = ctx.needs_input_grad[:2]
-        grad_z = rows_at_sources(ctx.edges, grad, target, z.shape[1]) if of_z else None
+        grad_z = rows_at_sources(ctx.edges, grad, target, z.shape[1], passed) if of_z else None
         return grad_z, sums_of_rows(ctx.edges, z, grad) if of_target else None, None
 
 
-def products_with_rows(edges: Edges, z: Tensor, target: Tensor) -> Tensor:
-    """Compute `products_of_rows`, differentiable in `z` and `target`."""
+def products_with_rows(edges: Edges, z: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `products_of_rows`, differentiable in `z` and `target`; return `z` for its other readers, too.
+
+    Their gradient, a matrix of its own, gets that of the products added in place.
+    """
     return _ProductsOfRows.apply(z, target.contiguous(), edges)

@@ -58,7 +58,8 @@ def with_gradients(scores, messages, operands):
 
 
 def computed(read, z, x, share, matrices, values):
-    scores, messages = relation_scores(read, z, x, matrices), relation_messages(read, z, share, values)
+    scores, passed = relation_scores(read, z, x, matrices)
+    messages = relation_messages(read, passed, share, values)
     return with_gradients(scores, messages, (z, x, share, matrices, values))
 
 
@@ -114,7 +115,7 @@ def test_gradients_of_own_rows_join_those_of_other_readers(others):
 def test_operands_that_need_no_gradient_get_none():
     read = read_edges(20, 40, 5)
     z, x, share, matrices, values = operands(read, *SHAPES["tiles"], torch.float32)
-    relation_scores(read, z.detach(), x.detach(), matrices).sum().backward()
+    relation_scores(read, z.detach(), x.detach(), matrices)[0].sum().backward()
     relation_messages(read, z.detach(), share, values.detach()).sum().backward()
     found = [each.grad is not None for each in (z, x, share, matrices, values)]
     assert found == [False, False, True, True, False]
@@ -129,12 +130,29 @@ def test_runs_of_a_relation_multiply_sources_by_its_rows(dtype, monkeypatch):
     z = operands(read, 2, 32, 6, dtype)[0]
     rows = torch.randn(RELATIONS, 2, 32, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
     rows.requires_grad_()
-    found = products_with_rows(runs, z, rows.flatten(1).index_select(0, places))
+    found, passed = products_with_rows(runs, z, rows.flatten(1).index_select(0, places))
     wanted = torch.einsum("ec,ehc->eh", z.double()[read.sources], rows.double()[read.relation])
     torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-5)
     for one, other in zip(
-        torch.autograd.grad(found.sin().sum(), (z, rows)),
-        torch.autograd.grad(wanted.sin().sum(), (z, rows)),
+        torch.autograd.grad(found.sin().sum() + (passed**2).sum(), (z, rows)),
+        torch.autograd.grad(wanted.sin().sum() + (z**2).sum(), (z, rows)),
         strict=True,
     ):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_softmaxes_across_relations_have_the_bits_of_the_order_of_destinations(dtype, heads):
+    read, random = read_edges(90, 200, 9), torch.Generator().manual_seed(5)
+    score, grad = torch.randn(2, len(read.edges.indices), heads, generator=random, dtype=torch.float64).to(dtype) * 30
+    score.requires_grad_()
+    found = read.softmax_across(score)
+    change = torch.autograd.grad(found, score, grad)[0]
+    # More threads than one share destinations.
+    set_threads(2)
+    wanted = read.softmax_across(score)
+    assert torch.equal(found, wanted)
+    assert torch.equal(change, torch.autograd.grad(wanted, score, grad)[0])
+    sums = torch.zeros(len(read.edges.indptr) - 1, heads, dtype=dtype).index_add(0, read.destinations, found)
+    torch.testing.assert_close(sums, (read.edges.counts > 0).to(dtype).unsqueeze(1).expand_as(sums))

@@ -88,7 +88,8 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         """Compute the output of the layer from rows after prefix: float[n_dst, out]."""
         read, z = ReadEdges.of(block, self.place_of), dense(z)
         (own, z), names = own_rows(z, torch.arange(block.n_dst, device=z.device)), block.dst_original
-        share = read.softmax_across(self.scores(read, z, self.queries(own, names)))
+        score, z = self.scores(read, z, self.queries(own, names))
+        share = read.softmax_across(score)
         return self.updated(own, self.messages(read, z, share), self.places_of(names))
 
     @property
@@ -110,7 +111,8 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         z, (local, rows) = dense(self.prefix(x, block.src_original, key)), block.local
         (own, z), names = own_rows(z, rows), block.src_original[rows]
         read, query = ReadEdges.of(block, self.place_of), block.sent.index_copy(0, local, self.queries(own, names))
-        share, logs = read.share_across(self.scores(read, z, query))
+        score, z = self.scores(read, z, query)
+        share, logs = read.share_across(score)
         places = self.places_of(names).to(z.dtype).unsqueeze(1).expand(-1, self.heads)
         return torch.cat([torch.cat([logs, self.messages(read, z, share)], 1), torch.cat([places, own], 1)])
 
@@ -124,15 +126,19 @@ class HGTLayer(TypedLayer, traits=LayerTraits()):
         """Compute the queries of destinations with rows `z` and `original` ids: float[rows, out]."""
         return by_type(z, self.query, self.query_bias, self.places_of(original))
 
-    def scores(self, read: ReadEdges, z: Tensor, query: Tensor) -> Tensor:
-        """Compute scores float[edges, heads] of source rows `z` for destinations with `query`, float[n_dst, out]."""
+    def scores(self, read: ReadEdges, z: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute scores float[edges, heads] of source rows `z` for destinations with `query`, float[n_dst, out].
+
+        Returns `z` for its other readers, too.
+        """
         # <K h_u + b, A q_v> is <h_u, K^T A q_v> and a term of the group: no source needs a key.
         factor = self.prior / math.sqrt(self.out_dim // self.heads)
         attend = self.attend * factor[..., None, None]
         key, bias = self.of_sources(self.key), self.of_sources(self.source_bias[:, : self.out_dim])
         of_bias = torch.einsum("rhi,rhio->rho", bias, attend)
         terms = read.terms(query, block_diagonal(of_bias.unsqueeze(2)))
-        return relation_scores(read, z, query, key.transpose(2, 3) @ attend) + terms
+        score, z = relation_scores(read, z, query, key.transpose(2, 3) @ attend)
+        return score + terms, z
 
     def messages(self, read: ReadEdges, z: Tensor, share: Tensor) -> Tensor:
         """Sum rows by `share` (float[edges, heads]), and multiply the sums by their relation: float[n_dst, out]."""

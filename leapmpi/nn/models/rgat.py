@@ -31,7 +31,7 @@ from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import SLOPE, check_heads
 from leapmpi.nn.models.gat import Options as GATOptions
 from leapmpi.nn.relation_attention import ReadEdges
-from leapmpi.nn.relation_products import relation_messages
+from leapmpi.nn.relation_products import own_rows, relation_messages
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import NORMALISED, attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
@@ -111,7 +111,8 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         z, (local, own) = dense(self.prefix(x, block.src_original, key)), block.local
         read = ReadEdges.of(block, self.place_of)
         target = block.sent.index_copy(0, local, z[own])
-        share, logs = read.share_across(self.scores(read, z, lambda weights: read.terms(target, weights)))
+        score, z = self.scores(read, z, lambda weights: read.terms(target, weights))
+        share, logs = read.share_across(score)
         means = self.means(read, z, self.dropped(read, share, block.src_original, block.dst_original, key))
         bias = self.bias.index_select(0, self.places_of(block.src_original[own]))
         return torch.cat([torch.cat([logs, means], dim=1), F.pad(bias, (self.heads, 0))])
@@ -130,7 +131,7 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
         z, read = dense(self.prefix(x, block.src_original, key)), ReadEdges.of(block, self.place_of)
         groups = read.groups_of(block.runs[0])
         target = repeated(read.groups.edges, torch.empty_like(block.sent).index_copy(0, groups, block.sent))
-        share, logs = read.share_within(self.scores(read, z, lambda _: target))
+        share, logs = read.share_within(self.scores(read, z, lambda _: target)[0])
         return z, share, logs.index_select(0, groups.index_select(0, block.runs[1]))
 
     def normalised_sums(self, block: PartialBlock, x: Rows, key: DropoutKey | None) -> Tensor:
@@ -149,20 +150,21 @@ class RGATLayer(TypedLayer, traits=LayerTraits()):
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Add up the means of all relations by attention, and the bias of the destination's type: float[n_dst, out]."""
         read, z = ReadEdges.of(block, self.place_of), dense(z)
-        score = self.scores(read, z, lambda weights: read.terms(z, weights))
+        own, z = own_rows(z, torch.arange(block.n_dst, device=z.device))
+        score, z = self.scores(read, z, lambda weights: read.terms(own, weights))
         share = read.softmax_within(score) if self.options.softmax == WITHIN else read.softmax_across(score)
         means = self.means(read, z, self.dropped(read, share, block.known_original, block.dst_original, key))
         return self.with_bias(block, means)
 
-    def scores(self, read: ReadEdges, z: Tensor, target: Callable[[Tensor], Tensor]) -> Tensor:
-        """Compute scores float[edges, heads] of source rows `z` after prefix.
+    def scores(self, read: ReadEdges, z: Tensor, target: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Compute scores float[edges, heads] of source rows `z` after prefix; return `z` for its other readers, too.
 
         target: weights of `attending` -> the terms of the edges' destinations, float[edges, heads].
         """
         of_source, of_target = self.attending()
         runs, places = read.runs
-        source = products_with_rows(runs, z, of_source.flatten(1).index_select(0, places))
-        return F.leaky_relu(source + target(of_target), SLOPE)
+        source, z = products_with_rows(runs, z, of_source.flatten(1).index_select(0, places))
+        return F.leaky_relu(source + target(of_target), SLOPE), z
 
     def attending(self) -> tuple[Tensor, Tensor]:
         """Compute the weights by which rows give terms of scores, as sources and as destinations.
