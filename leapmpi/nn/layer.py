@@ -140,6 +140,11 @@ class Layer(Weighted):
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights, and so of what the layer reads and computes."""
+        return next(self.parameters()).dtype
+
     def prefix(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Rows:
         """Normalise and drop out rows of `x` (float[rows, in]); `vertices` int64[rows] are original ids.
 

@@ -10,6 +10,7 @@ from leapmpi.errors import DataError
 from leapmpi.nn.model import build_model
 from leapmpi.nn.norms import BatchRows, normalising
 from leapmpi.nn.parameters import ParameterLayout
+from tests.support.typed_models import schema
 
 pytestmark = pytest.mark.compiles
 
@@ -105,3 +106,16 @@ def test_a_bias_of_another_width_is_refused(model_config):
     saved["layers.0.mlp.biases.0"] = np.ones(3)
     with pytest.raises(DataError, match=r"old.h5: the weights belong to another model"):
         ParameterLayout(model).assign(saved, "old.h5")
+
+
+def test_an_embedding_saved_with_a_bias_of_no_numbers_is_read(model_config):
+    model = build_model(model_config("embedding"), 1, 8, 8, 3, torch.float64, schema=schema(1))
+    layout = ParameterLayout(model)
+    arrays = layout.by_name()
+    assert model.dtype == torch.float64
+    assert all(each.size for each in arrays.values())
+    layout.values.zero_()
+    layout.assign(arrays | {"layers.0.bias": np.zeros((0, 8))}, "old.h5")
+    assert all(np.array_equal(each, arrays[name]) for name, each in layout.by_name().items())
+    with pytest.raises(DataError, match=r"old.h5: the weights belong to another model"):
+        layout.assign(arrays | {"layers.0.bias": np.zeros((1, 8))}, "old.h5")
