@@ -134,7 +134,7 @@ class Layer(Weighted):
         self.dropout = config.input_dropout if number == 1 else config.dropout
         self.norm = norm_of(config.norm, in_dim, number - 1) if number > 1 else None
         self.inputs: nn.Module | None = None
-        """The input layer of a first layer, from rows of a typed graph to a matrix (typed_inputs.py)."""
+        """The input layer of a first layer, from rows of a typed graph to a matrix (typed/typed_inputs.py)."""
         self.bias: Tensor = nn.Parameter(torch.zeros(out_dim))
         self.residual = None
         if config.residual:

@@ -19,7 +19,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.nn.typed.typed_layer import TypedLayer
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
