@@ -72,6 +72,7 @@ def cut_by_tasks(path: Path, graph: Graph, workspace: Workspace, steps: Steps) -
     shares, task = workspace.shares, workspace.task
     if shares and (found := shares.load(_FOUND)):
         values, arrays = found[0]
+        # Each of the other tasks left the lanes of its share: only their sum has the graph's uuid.
         if lanes := [each[_LANES] for each, _ in found[1:]]:
             compare_content(path, graph, lanes)
         order = arrays.pop(_ORDER, None)

@@ -231,6 +231,7 @@ def _splits(about: dict[str, Any], numbering: Numbering, path: Path, where: str)
         for name in [named] if isinstance(named, str) else _listed(given, key, f"{where}: custom_split_filenames"):
             if not isinstance(name, str):
                 raise DataError(f"{where}: custom_split_filenames: {key} names {str(name)[:40]!r}, not a file")
+            # Relative names may mean the config's folder, or the one where gconstruct was started.
             file = path.parent / name if (path.parent / name).exists() else Path(name)
             ids, place = _ids(file, column)
             numbers = numbering.numbers(ids, place)

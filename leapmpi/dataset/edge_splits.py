@@ -138,6 +138,7 @@ def split_lanes(splits: EdgeSplits | None, original_of: np.ndarray | None) -> np
     lanes = np.zeros(2, np.uint64)
     if splits is None:
         return lanes
+    # Lanes add up, so each kind of data has a code of its own: equal rows of two kinds must differ.
     for code, name in ((names.VAL, "val"), (names.TEST, "test")):
         edges = _named(getattr(splits, name), original_of)
         lanes = lanes + row_lanes(code, edges)

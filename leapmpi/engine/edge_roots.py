@@ -244,4 +244,4 @@ class EdgeRoots(RootSource):
 
 def embedding_bytes(ctx: RankContext) -> int:
     """Return the bytes of the embedding of an edge's end. Local."""
-    return ctx.task.width * ctx.model.layers[0].bias.element_size()
+    return ctx.task.width * ctx.model.dtype.itemsize

@@ -16,7 +16,7 @@ def predicted_memory(engine: Engine, minibatch: MiniBatch) -> int:
     """
     mode, layers, micro_batches = engine.mode, engine.ctx.model.layers, minibatch.micro_batches
     widths = [layer.out_dim for layer in layers]
-    size = layers[0].bias.element_size()
+    size = engine.ctx.model.dtype.itemsize
     alone = len(micro_batches) == 1
     # Micro-batches are trained one after the other, so the largest counts; blocks and rows of all are held at once.
     steps = [

@@ -104,6 +104,7 @@ def _contents(model: Model) -> Contents:
     for name, each in tensors:
         values = torch.view_as_real(each.detach()) if each.is_complex() else each.detach()
         values = values.double().flatten()
+        # A norm alone would miss values that have changed places.
         weights = torch.arange(len(values), dtype=torch.float64, device=values.device).cos()
         finite = values.isfinite()
         values = torch.where(finite, values, 0.0)

@@ -49,7 +49,7 @@ class ScoringByLayers:
             of_batches = len(batches) * sum(block.edges for block in ctx.sampler.sample(key, first))
             of_layers = most_edges(ctx, self._topology, ctx.sampler.fanouts, roots)
             # Those of two layers next to each other, and projected ones.
-            widest, size = max(layer.out_dim for layer in ctx.model.layers), ctx.model.layers[0].bias.element_size()
+            widest, size = max(layer.out_dim for layer in ctx.model.layers), ctx.model.dtype.itemsize
             rows = 3 * widest * size * (ctx.local_range[1] - ctx.local_range[0])
             counts = np.array([of_batches, of_layers, rows > max(_LEAST_ROWS, ctx.features.shard.nbytes)])
             all_batches, all_layers, large = ctx.communicator.all_gather_rows(counts).sum(axis=0)

@@ -47,7 +47,7 @@ class ComputedRowsMode(ExchangeMode):
         """Count local rows, if copied, and computed rows with their gradients, for this rank and as many for others."""
         block, layer = micro_batch.first_block, self.layer
         copies = (not self.ctx.scatters) + (layer.dropout > 0)
-        computed = 4 * layer.rows.width * layer.bias.element_size()
+        computed = 4 * layer.rows.width * layer.dtype.itemsize
         return block.n_src * (copies * self.ctx.input_row_bytes + computed)
 
     def request(self, minibatch: MiniBatch) -> None:

@@ -175,7 +175,7 @@ class BlockFeed(LayerFeed):
         if self.hidden is not None:
             assert isinstance(below, Tensor), "hidden rows are dense"
             return self.hidden.matrix(below.detach(), key)
-        return None if below is None else below.to(self.layer.bias.dtype)
+        return None if below is None else below.to(self.layer.dtype)
 
     def backward(self, gradient: Tensor) -> Tensor | None:
         # Freed before gradients travel: of a full batch, an output and its graph are large.

@@ -109,7 +109,7 @@ def offers_shares(form: LayerForm, lists: OwnLists, values: FeatureFetcher) -> b
     whole = (
         on_host(values.device)
         and values.whole is not None
-        and values.dtype == layer.bias.dtype
+        and values.dtype == layer.dtype
         and lists.topology.numbered < _MOST_NUMBERS
     )
     return owns and summed and named and whole and layer.rows.pair is None and not _carries(layer, lists)
@@ -130,7 +130,7 @@ def _source_width(ctx: RankContext, layer: Layer, inputs: FeatureFetcher) -> int
     row = inputs.dummy_rows(1, inputs.shard.width)
     name = torch.zeros(1, dtype=torch.int64, device=ctx.device)
     with torch.no_grad():
-        return source_rows(layer, layer.prefix(row.to(layer.bias.dtype), name, None)).shape[1]
+        return source_rows(layer, layer.prefix(row.to(layer.dtype), name, None)).shape[1]
 
 
 def project_own_rows(
@@ -148,7 +148,7 @@ def project_own_rows(
         rows = inputs.local(chosen, scattered=ctx.in_place and plain)
         with ctx.phases("compute"):
             names = torch.from_numpy(ctx.sampler.original_ids(chosen)).to(ctx.device)
-            z = source_rows(layer, layer.prefix(rows.to(layer.bias.dtype), names, None))
+            z = source_rows(layer, layer.prefix(rows.to(layer.dtype), names, None))
             # A slice is copied at once, an index row by row.
             whole = chosen[-1] - chosen[0] == len(chosen) - 1
             out[slice(chosen[0] - first, chosen[-1] + 1 - first) if whole else chosen - first] = z.cpu().numpy()

@@ -126,7 +126,7 @@ class ExchangeMode(ABC):
         if "edge_features" in layer.edge_data:
             # Messages that read features of edges are rows of edges.
             projected += 2 * block.edges * layer.rows.source_width
-        return copies * block.n_src * self.ctx.input_row_bytes + layer.bias.element_size() * projected
+        return copies * block.n_src * self.ctx.input_row_bytes + layer.dtype.itemsize * projected
 
     def work(self, minibatches: Sequence[MiniBatch], traffic: Traffic) -> tuple[int, int, int]:
         """Count the sources, destinations and edges of the layer that this rank computes in an iteration. Local.

@@ -139,7 +139,7 @@ class SumExchange:
 
 def read_the_same_sums(layers: Sequence[Layer]) -> bool:
     """Return whether raw sums and shares of them are the same for all of `layers`, of one model each."""
-    kinds = {(type(layer), layer.sums.holds_own, layer.in_dim, layer.bias.dtype) for layer in layers}
+    kinds = {(type(layer), layer.sums.holds_own, layer.in_dim, layer.dtype) for layer in layers}
     return len(kinds) == 1 and all(layer.sums.offers_shares and plain_prefix(layer) for layer in layers)
 
 

@@ -78,7 +78,7 @@ def expected_share(ctx: RankContext, layer: Layer, shares: bool) -> float:
     """
     if not ctx.packing or (layer.number == 1 and not shares):
         return 1.0
-    sparse = 0.5 + 1 / (8 * layer.bias.element_size())
+    sparse = 0.5 + 1 / (8 * layer.dtype.itemsize)
     # Shares are sums before ReLU, so only their gradients have zeros; rows of the layer below are outputs of ReLU.
     if shares:
         reader = reader_of(ctx, layer)

@@ -95,6 +95,7 @@ def shorten(numbers, count, out):
             parts[k] = (number & _FRACTION) | (number >> np.uint32(31)) << np.uint32(23)
         codes[size:] = 0
         if _write_block(codes, parts, out[place : place + BLOCK_WORDS]):
+            # An exponent that no code stands for follows the blocks, as a byte.
             for k in range(size):
                 if codes[k] == _OUTSIDE:
                     exponents[taken] = numbers[first + k] >> np.uint32(23) & _BYTE

@@ -141,7 +141,7 @@ def _fetched(engine: Engine, minibatch: MiniBatch, offsets: np.ndarray, rank: in
         named = NamedDestinations(among, layer.sums.holds_own)
         pairs = named.pairs(block)
         ids = int(named.naming_bytes(block, pairs).sum())
-        rows = len(pairs.destinations) * layer.in_dim * layer.bias.element_size()
+        rows = len(pairs.destinations) * layer.in_dim * layer.dtype.itemsize
         wanted = block.dst if layer.sums.needs_own else block.dst[:0]
     request = RowRequest(wanted, offsets, rank)
     ids += len(request.remote_ids) * ctx.features.id_codec.id_bytes

@@ -156,7 +156,7 @@ class HybridChoice:
         projection.
         """
         ctx, found = self.ctx, self.ctx.model.layers[layer]
-        size = found.bias.element_size()
+        size = found.dtype.itemsize
         if layer == 0 and kind == RAW:
             return self.machine.byte * (ctx.features.sent_row_bytes + ctx.features.id_codec.id_bytes)
         seconds = 2 * self.machine.byte * width_across_ranks(ctx, found, kind) * size
@@ -168,7 +168,7 @@ class HybridChoice:
         """Return bytes of a feature row that is kept, and of what the first layer makes of it."""
         ctx, first = self.ctx, self.ctx.model.layers[0]
         copies = (not ctx.scatters) + (first.dropout > 0)
-        projected = 0 if first.linear else 2 * first.bias.element_size() * first.rows.width
+        projected = 0 if first.linear else 2 * first.dtype.itemsize * first.rows.width
         return ctx.features.shard.row_bytes + copies * ctx.input_row_bytes + projected
 
     def _new_input(self, layer: int) -> float:
@@ -184,7 +184,7 @@ class HybridChoice:
     def _prices(self, layer: int) -> Prices:
         """Return the seconds of a destination of `layer`."""
         found, unit = self.ctx.model.layers[layer], self.machine.multiply_add
-        size, shard = found.bias.element_size(), self.ctx.features.shard
+        size, shard = found.dtype.itemsize, self.ctx.features.shard
         if layer == 0 and isinstance(shard, SparseShard):
             row, edge = sparse_cost(found, 1, 0, shard.mean_entries), sparse_cost(found, 0, 1, 0.0)
             source = row

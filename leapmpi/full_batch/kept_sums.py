@@ -48,7 +48,7 @@ def sums_feed(ctx: RankContext, block: BlockTensors, rows: Rows) -> LayerFeed:
     """
     layer = ctx.model.layers[0]
     with torch.no_grad():
-        sums = layer.aggregate(block, rows.to(layer.bias.dtype), None)
+        sums = layer.aggregate(block, rows.to(layer.dtype), None)
 
     def output(own: Rows | None) -> Tensor:
         own = own.to(sums.dtype) if own is not None and len(own) else None

@@ -109,7 +109,7 @@ class LayerByLayer(Raw):
 
         Of the exchanges of layers the largest counts, and all rows computed for other ranks.
         """
-        graph, size = graph_of(minibatch), self.layer.bias.element_size()
+        graph, size = graph_of(minibatch), self.layer.dtype.itemsize
         lists = sum(VERTEX_BYTES * block.n_src + EDGE_BYTES * block.edges for block in graph.blocks)
         sums = 0 if graph.summed is None else graph.plans[0].block.n_dst * self.layer.in_dim
         layers = list(zip(self.ctx.model.layers, graph.plans, strict=True))
@@ -121,7 +121,7 @@ class LayerByLayer(Raw):
 
         Attention that layers hand on counts too.
         """
-        size = self.layer.bias.element_size()
+        size = self.layer.dtype.itemsize
         layers = self.ctx.model.layers
         rows = micro_batch.held_rows or [block.n_src for block in micro_batch.blocks]
         hidden = (2 * held * layer.in_dim for layer, held in zip(layers[:0:-1], rows, strict=False))

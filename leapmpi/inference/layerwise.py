@@ -229,7 +229,7 @@ class LayerwiseInference:
     @property
     def dtype(self) -> np.dtype:
         """The type of rows."""
-        return torch.empty(0, dtype=next(self.ctx.model.parameters()).dtype).numpy().dtype
+        return torch.empty(0, dtype=self.ctx.model.dtype).numpy().dtype
 
     def fetcher(self, rows: np.ndarray) -> FeatureFetcher:
         """Make a fetcher of `rows`, float[vertices of this rank, width]; each rank holds those of its vertices."""

@@ -43,7 +43,7 @@ class OwnModelInference(LayerwiseInference):
         own = np.arange(first, end)
         x = ctx.features.local(own)
         if not isinstance(x, TypedMatrix):
-            x = dense(x).to(model.layers[0].bias.dtype)
+            x = dense(x).to(model.dtype)
             if ctx.features.whole is None:
                 # The next fetch overwrites these rows.
                 x = x.clone()

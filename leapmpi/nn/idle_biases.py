@@ -2,7 +2,7 @@
 
 Such a bias moves the mean of a batch, and the running mean with it, and changes no output. Without it the running mean
 is less by as much, so that evaluation gives the same scores. `gin` and `deepgcn` had them inside their MLPs, `deepgcn`
-also in the outputs of its layers, which add up from layer to layer.
+also in the outputs of its layers, which add up from layer to layer. `embedding` had a bias of no numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from leapmpi.nn.layer import Layer
 
 if TYPE_CHECKING:
     from leapmpi.nn.model import Model
@@ -25,6 +27,7 @@ def without_idle_biases(model: Model, arrays: Mapping[str, np.ndarray]) -> dict[
     Arrays without running means, such as an optimizer's moments, lose the biases alone. Other arrays stay as they are.
     """
     of_mlps, of_layers = _idle(model)
+    arrays = {name: array for name, array in arrays.items() if name not in of_layers or array.size}
     dropped = {name for name, shape in (of_mlps | of_layers).items() if name in arrays and arrays[name].shape == shape}
     found = {name: array for name, array in arrays.items() if name not in dropped}
     for name in dropped & of_mlps.keys():
@@ -41,9 +44,10 @@ def _idle(model: Model) -> tuple[dict[str, tuple[int, ...]], dict[str, tuple[int
     means = {name: tuple(each.shape) for name, each in model.statistics().items() if name.endswith(_MEAN)}
     of_mlps = {name.removesuffix(_MEAN).replace(".norms.", ".biases."): shape for name, shape in means.items()
                if ".mlp.norms." in name}  # fmt: skip
-    zeros = (f"layers.{number}.bias" for number in range(len(model.layers)))
-    buffers = dict(model.named_buffers())
-    return of_mlps, {name: tuple(buffers[name].shape) for name in zeros if name in buffers}
+    layers = ((name, each) for name, each in model.named_modules() if isinstance(each, Layer))
+    return of_mlps, {
+        f"{name}.bias": (each.out_dim,) for name, each in layers if "bias" not in dict(each.named_parameters())
+    }
 
 
 def _norm_of(bias: str) -> str:

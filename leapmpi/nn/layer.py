@@ -118,6 +118,9 @@ class Layer(Weighted):
     carries = False
     """Whether attention is mixed with that of the layer below, edge by edge (carried_attention.py)."""
 
+    _like: Tensor
+    """float[0], of the type of the weights."""
+
     Options: type | None = None
     """Options of `--model-option`: a dataclass of fields made by `setting`, whose values are `self.options`."""
 
@@ -134,11 +137,18 @@ class Layer(Weighted):
         self.dropout = config.input_dropout if number == 1 else config.dropout
         self.norm = norm_of(config.norm, in_dim, number - 1) if number > 1 else None
         self.inputs: nn.Module | None = None
-        """The input layer of a first layer, from rows of a typed graph to a matrix (typed_inputs.py)."""
+        """The input layer of a first layer, from rows of a typed graph to a matrix (typed/typed_inputs.py)."""
+        # Not read from a weight: an embedding of learned rows has none.
+        self.register_buffer("_like", torch.empty(0), persistent=False)
         self.bias: Tensor = nn.Parameter(torch.zeros(out_dim))
         self.residual = None
         if config.residual:
             self.residual = nn.Identity() if in_dim == out_dim else Projection(in_dim, out_dim)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights, and so of what the layer reads and computes."""
+        return self._like.dtype
 
     def prefix(self, x: Rows, vertices: Tensor, key: DropoutKey | None) -> Rows:
         """Normalise and drop out rows of `x` (float[rows, in]); `vertices` int64[rows] are original ids.

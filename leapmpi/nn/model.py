@@ -61,6 +61,11 @@ class Model(nn.Module):
         self.head = head
         self.scorer: Scorer | None = None
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the weights, to which input rows are brought."""
+        return self.layers[0].dtype
+
     def forward(self, blocks: Sequence[BlockTensors], x: Rows, dropout: DropoutKey | None = None) -> Tensor:
         """Compute logits of the roots, float[n_dst of blocks[0], out].
 
@@ -72,7 +77,7 @@ class Model(nn.Module):
                 f"the model has {counted(len(self.layers), 'layer')} but the fan-out is of "
                 f"{counted(len(blocks), 'hop')}"
             )
-        first = self.layers[0](blocks[-1], x.to(self.layers[0].bias.dtype), dropout)
+        first = self.layers[0](blocks[-1], x.to(self.dtype), dropout)
         return self.after(0, blocks, first, dropout)
 
     def after(

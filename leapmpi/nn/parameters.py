@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,9 +36,9 @@ class ParameterLayout:
         self.shapes = {name: tuple(each.shape) for name, each in parameters.items()}
         self.count = sum(each.numel() for each in parameters.values())
 
-        # The buffer, of the dtype and on the device of the parameters.
-        any_parameter = next(iter(parameters.values()))
-        self.state = torch.zeros(2 * self.count, dtype=any_parameter.dtype, device=any_parameter.device)
+        # Of rows that learn alone, with a scorer that has no weights, there are no parameters.
+        device = next(chain(parameters.values(), model.buffers())).device
+        self.state = torch.zeros(2 * self.count, dtype=model.dtype, device=device)
         self.values = self.state[: self.count]
         self.gradients = self.state[self.count :]
 
@@ -75,8 +76,9 @@ class ParameterLayout:
         """
         arrays = without_idle_biases(self.model, arrays)
         self.check_shapes(arrays, origin, statistics=flat is None)
-        shards = np.concatenate([self._shard(name, arrays[name]).reshape(-1) for name in self.shapes])
-        (self.values if flat is None else flat).copy_(torch.from_numpy(shards))
+        if self.shapes:
+            shards = np.concatenate([self._shard(name, arrays[name]).reshape(-1) for name in self.shapes])
+            (self.values if flat is None else flat).copy_(torch.from_numpy(shards))
         if flat is None:
             for name, held in self.model.statistics().items():
                 held.copy_(torch.from_numpy(arrays[name]))

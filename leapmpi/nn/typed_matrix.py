@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class TypedMatrix:
-    """Input rows float[rows, width of the type]; they become a matrix in the input layer (typed_inputs.py).
+    """Input rows float[rows, width of the type]; they become a matrix in the input layer (typed/typed_inputs.py).
 
     Row i has the type types[i]; its features are row places[i] of features[types[i]], its learned columns row
     learned_places[i] of `learned`. Rows are selected without a copy of either.

@@ -154,6 +154,7 @@ class RunLock:
                 holder = _this_process(token, self._ranks, _locks(descriptor))
                 os.write(descriptor, json.dumps(asdict(holder)).encode())
                 while True:
+                    # Another start takes a file of great age for that of a dead holder, and waiting makes it old.
                     os.utime(descriptor)
                     try:
                         take_free_name(aside, folder / LOCK)

@@ -162,6 +162,7 @@ def check_settings(config: Config, world: World) -> Dataset:
         check_roles(config, dataset, world.size)
     else:
         rank_offsets(dataset.offsets, world.size)
+    # All that follows is called for the errors it raises: a job fails before it loads anything.
     check_prefetch(config.strategy)
     check(facts_of(config, dataset))
     choose_metric(config.evaluate.metric, task_of(config, dataset))

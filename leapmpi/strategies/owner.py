@@ -72,7 +72,7 @@ class Owner(FullBatchPlacement):
 
         def count(kind: str) -> float:
             if kind == RAW and layer.inputs is not None:
-                return self._stored_bytes(inputs.block.src[fetched]) / layer.bias.element_size()
+                return self._stored_bytes(inputs.block.src[fetched]) / layer.dtype.itemsize
             width = width_across_ranks(self.ctx, layer, kind)
             if kind == PARTIAL:
                 work = 0 if layer.inputs is None else _WORK_OF_SHARE

@@ -154,7 +154,7 @@ class ColumnSums(ComputedRowsMode):
 
     @property
     def _row_bytes(self) -> int:
-        return self.width * self.layer.bias.element_size()
+        return self.width * self.layer.dtype.itemsize
 
 
 class ColumnRows(ColumnSums):

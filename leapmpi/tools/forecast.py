@@ -161,6 +161,7 @@ def _feature_memory(
     row = dataset.part(0).dense_features
     found = []
     for ranks, preparing in product(sizes, sorted({each.strategy.prepare_ranks for each in configs})):
+        # With preparing ranks, these alone hold feature rows.
         holding = preparing or ranks
         if holding > dataset.parts or preparing >= ranks:
             continue

@@ -86,8 +86,9 @@ def set_order(monkeypatch):
 def either_operations(request, monkeypatch):
     """Runs a test by the compiled kernels, and by the torch operations for other devices, both on the CPU."""
     if request.param == "csr_torch":
-        from leapmpi.nn import aggregate, messages, relation_sums, tensors
+        from leapmpi.nn import aggregate, messages, tensors
         from leapmpi.nn.kernels import csr_torch, message_sums_torch
+        from leapmpi.nn.typed import relation_sums
 
         for module in (aggregate, relation_sums, tensors):
             monkeypatch.setattr(module, "operations", lambda device: csr_torch)

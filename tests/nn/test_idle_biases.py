@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from leapmpi.dataset.graph_types import GraphTypes, Relation, VertexType, reached
 from leapmpi.errors import DataError
 from leapmpi.nn.model import build_model
 from leapmpi.nn.norms import BatchRows, normalising
 from leapmpi.nn.parameters import ParameterLayout
+from leapmpi.nn.typed_schema import TypedSchema
+from tests.support.typed_models import schema
 
 pytestmark = pytest.mark.compiles
 
@@ -105,3 +108,28 @@ def test_a_bias_of_another_width_is_refused(model_config):
     saved["layers.0.mlp.biases.0"] = np.ones(3)
     with pytest.raises(DataError, match=r"old.h5: the weights belong to another model"):
         ParameterLayout(model).assign(saved, "old.h5")
+
+
+def test_a_model_of_learned_rows_alone_has_a_dtype_and_no_parameters(model_config):
+    types = GraphTypes((VertexType("item", 9),), (Relation("item", "likes", "item"),), "item")
+    learned = TypedSchema.of(types, reached(types, [0], 1), np.array([8]))
+    model = build_model(model_config("embedding"), 1, 8, 8, 3, torch.float64, schema=learned)
+    layout = ParameterLayout(model)
+    assert model.dtype == layout.state.dtype == torch.float64
+    assert layout.count == 0
+    assert layout.by_name() == {}
+    layout.assign({"layers.0.bias": np.zeros((0, 8))}, "old.h5")
+    layout.assign({}, "new.h5", torch.empty_like(layout.values))
+
+
+def test_an_embedding_saved_with_a_bias_of_no_numbers_is_read(model_config):
+    model = build_model(model_config("embedding"), 1, 8, 8, 3, torch.float64, schema=schema(1))
+    layout = ParameterLayout(model)
+    arrays = layout.by_name()
+    assert model.dtype == torch.float64
+    assert all(each.size for each in arrays.values())
+    layout.values.zero_()
+    layout.assign(arrays | {"layers.0.bias": np.zeros((0, 8))}, "old.h5")
+    assert all(np.array_equal(each, arrays[name]) for name, each in layout.by_name().items())
+    with pytest.raises(DataError, match=r"old.h5: the weights belong to another model"):
+        layout.assign(arrays | {"layers.0.bias": np.zeros((1, 8))}, "old.h5")

@@ -255,7 +255,7 @@ def _projected(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks for rows of projected numbers and sends as many gradients back."""
     counts: dict[str, int] = defaultdict(int)
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
-    size = layer.bias.element_size()
+    size = layer.dtype.itemsize
     for micro_batch in minibatch.micro_batches:
         if layer.rows.own_width:
             # What only destinations need is asked for by itself.
@@ -279,7 +279,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Each cell asks every rank for the sums of destinations that need a row from there."""
     counts: dict[str, int] = defaultdict(int)
     communicator, layer = loaded.ctx.communicator, loaded.ctx.model.layers[0]
-    width = layer.shares.width * layer.bias.element_size()
+    width = layer.shares.width * layer.dtype.itemsize
     for micro_batch in minibatch.micro_batches:
         block = micro_batch.blocks[-1]
         of_neighbours = {
@@ -321,7 +321,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             away = sum(int(home[vertex]) != communicator.rank for vertex, *_ in wanted)
             given = sum(home[vertex] == communicator.rank != owner for owner, (vertex, *_) in named)
             counts["ids"] += ID * away
-            counts["activations"] += (away + given) * layer.shares.sent_width * layer.bias.element_size()
+            counts["activations"] += (away + given) * layer.shares.sent_width * layer.dtype.itemsize
             if loaded.ctx.sampler.sharded and layer.attention_dropout:
                 # Masks read original ids, which only homes know.
                 counts["ids"] += 8 * given
@@ -331,7 +331,7 @@ def _partial(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
             split = [owners for owners in _owners_by_group(block, home).values() if len(owners) > 1]
             parts = [owner for owners in split for owner in owners if owner != communicator.rank]
             numbers = _there_and_back(parts, communicator) * layer.shares.log_width
-            counts["activations"] += 2 * numbers * layer.bias.element_size()
+            counts["activations"] += 2 * numbers * layer.dtype.itemsize
         # Rows at home are read for the destinations of all ranks.
         read = block.src if reads_own else block.src[block.indices]
         everyone = {int(vertex) for src in communicator.comm.allgather(read) for vertex in src}
@@ -399,7 +399,7 @@ def _sums(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         counts["control"] += (1 + _owners_repeat_draws(loaded)) * _header(communicator)
     else:
         counts["ids"] += ID * len(asked)
-    counts["features"] += answered * layer.in_dim * layer.bias.element_size()
+    counts["features"] += answered * layer.in_dim * layer.dtype.itemsize
     counts["control"] += _header(communicator)
     counts["remote"] += len(asked)
     everyone = set().union(*(set().union(*each) for each in communicator.comm.allgather(list(reads.values()))))
@@ -414,7 +414,7 @@ def _columns(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     by_rows = not layer.linear
     rows = block.n_src if by_rows else block.n_dst
     words = block.n_src if by_rows else 1 + 2 * block.n_dst + len(block.indices)
-    width = layer.bias.element_size() * (layer.rows.width if by_rows else layer.shares.width)
+    width = layer.dtype.itemsize * (layer.rows.width if by_rows else layer.shares.width)
     read = {int(vertex) for src in communicator.comm.allgather(block.src) for vertex in src}
     others = communicator.size - 1
     return {
@@ -428,7 +428,7 @@ def _ring(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
     """Models visit the ranks against their order, with the blocks of their roots and what these gather, and go back."""
     communicator, layer, model = loaded.ctx.communicator, loaded.ctx.model.layers[0], loaded.ctx.parameters
     by_rows, size = not layer.linear, communicator.size
-    width = layer.bias.element_size() * (layer.rows.width if by_rows else layer.shares.width)
+    width = layer.dtype.itemsize * (layer.rows.width if by_rows else layer.shares.width)
     counts: dict[str, int] = defaultdict(int)
     every = communicator.comm.allgather(
         [(each.src, each.n_dst, each.src[each.indices]) for each in minibatch.micro_batches[0].blocks]
@@ -541,7 +541,7 @@ def _mixed(minibatch, loaded, home: np.ndarray) -> dict[str, int]:
         asked = exchange_mode("mixed", loaded.ctx).items(micro_batch.blocks[-1]).counts
         answered = sum(int(counts[communicator.rank]) for counts in communicator.comm.allgather(asked))
         counts["ids"] += ID * int(asked.sum())
-        counts["activations"] += (answered + int(asked.sum())) * layer.shares.width * layer.bias.element_size()
+        counts["activations"] += (answered + int(asked.sum())) * layer.shares.width * layer.dtype.itemsize
         counts["control"] += _header(communicator)
         counts["remote"] += int(asked.sum())
     local = _partial(minibatch, loaded, home)

@@ -169,7 +169,7 @@ class SharePreparation(Preparation):
             if not self._sends_sums(block, rows):
                 return (ROWS_IN_PLACE if isinstance(rows, ScatteredRows) else ROWS), dense(rows)
             # A rank that computes the layer as a whole would take the same steps up to here.
-            rows = rows.to(layer.bias.dtype)
+            rows = rows.to(layer.dtype)
             rows = layer.prefix(rows, block.mask_names(minibatch.dropout, layer.dropout), minibatch.dropout)
             return SUMS, self._with_own(layer.sums.compute(block, rows), rows[: block.n_dst])
 

@@ -130,7 +130,7 @@ class ChunkedLayer:
         """Return the input rows of `destinations` (int64, of this rank), in the layer's type. Local."""
         layer = self.form.layer
         rows = self.inputs.local(destinations, scattered=self.ctx.in_place and layer.norm is None)
-        return rows.to(layer.bias.dtype)
+        return rows.to(layer.dtype)
 
 
 class ChunkFeed(ForwardFeed):
@@ -146,7 +146,7 @@ class ChunkFeed(ForwardFeed):
     def forward(self, below: Rows | None, key: DropoutKey | None) -> Tensor:
         self.receive()
         if not len(self.chunk.destinations):
-            return self.layer.bias.new_empty(0, self.layer.out_dim)
+            return torch.empty(0, self.layer.out_dim, dtype=self.layer.dtype, device=self.ctx.device)
         return self.output()
 
     @abstractmethod
@@ -172,7 +172,7 @@ class NumberedFeed(ChunkFeed):
             self._exchange.wait()
 
     def output(self) -> Tensor:
-        rows = self._exchange.unpack().to(self.layer.bias.dtype)
+        rows = self._exchange.unpack().to(self.layer.dtype)
         assert self.block is not None, "the sampler has made it"
         if "edge_features" in self.layer.edge_data and self.ctx.edge_features is not None:
             self.block = self.chunked.source.with_edge_features(self._sampled, self.block)

@@ -57,7 +57,7 @@ def _own_first(ctx: RankContext, layer: Layer, plan: LayerPlan) -> type[OwnFirst
     """Choose the feed that works on own rows of `layer` first; None where none can, or where it does not pay."""
     if plan.rows is None or layer.rows.pair or not layer.splits or not _own_rows_first(layer, plan):
         return None
-    travels = len(plan.rows.received_positions) * layer.in_dim * layer.bias.element_size() * ctx.machine.byte
+    travels = len(plan.rows.received_positions) * layer.in_dim * layer.dtype.itemsize * ctx.machine.byte
     # Two passes over the edges cost more than they hide where few rows travel.
     if not travels or travels < _SPLIT_SECONDS * plan.block.edges:
         return None

@@ -220,7 +220,7 @@ class ProjectionsFeed(OneExchangeFeed):
 def edge_sums(layer: Layer, block: BlockTensors) -> tuple[Edges, Tensor]:
     """Return the edges and weights (float[edges]) that the aggregate of `layer` sums over."""
     assert isinstance(layer, SumLayer), "the layer sums over edges"
-    return layer.edge_sums(block, layer.bias.dtype)
+    return layer.edge_sums(block, layer.dtype)
 
 
 def edges_from(edges: Edges, weight: Tensor, places: Tensor) -> tuple[Edges, Tensor]:

@@ -80,7 +80,7 @@ class Mixed(Partial):
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Count an id, a row of numbers and its gradient for each item."""
-        row = 2 * self.shares.width * self.layer.bias.element_size()
+        row = 2 * self.shares.width * self.layer.dtype.itemsize
         blocks = [each.first_block for each in minibatch.micro_batches]
         if self.ctx.answers is not None:
             return super().predicted_bytes(minibatch)

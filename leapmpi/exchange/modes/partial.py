@@ -110,7 +110,7 @@ class Partial(ComputedRowsMode):
         them alone: an upper bound. Logarithms and totals of split softmaxes go both ways, and so do their gradients.
         """
         # Packed rows are shorter by an expected factor, since their columns are known only within the step.
-        size, total = self.layer.bias.element_size(), 0
+        size, total = self.layer.dtype.itemsize, 0
         row, sent = 2 * self.shares.width * size, 2 * self.shares.sent_width * size
         row = round(row * expected_share(self.ctx, self.layer, True))
         for micro_batch in minibatch.micro_batches:

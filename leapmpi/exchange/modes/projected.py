@@ -26,7 +26,7 @@ class Projected(ComputedRowsMode):
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Count an id, a projected row and its gradient for each remote source and destination of a micro-batch."""
-        ctx, size = self.ctx, self.layer.bias.element_size()
+        ctx, size = self.ctx, self.layer.dtype.itemsize
         id_bytes, total = ctx.features.id_codec.id_bytes, 0
         for micro_batch in minibatch.micro_batches:
             for ids, width in self._requests(micro_batch):

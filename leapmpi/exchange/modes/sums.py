@@ -68,7 +68,7 @@ class Sums(ExchangeMode):
 
     @property
     def _sum_bytes(self) -> int:
-        return self.layer.in_dim * self.layer.bias.element_size()
+        return self.layer.in_dim * self.layer.dtype.itemsize
 
     def predicted_bytes(self, minibatch: MiniBatch) -> int:
         """Count names and sums for each pair of destination and owner, and own rows of destinations where read."""
@@ -95,7 +95,7 @@ class Sums(ExchangeMode):
     def step_bytes(self, micro_batch: MicroBatch, alone: bool) -> int:
         """Count a copy of the micro-batch's sums unless it is alone, and projected rows with their gradients."""
         layer, copies = self.layer, (not alone) * (1 + self.layer.sums.needs_own)
-        projected = 2 * layer.rows.width * layer.bias.element_size()
+        projected = 2 * layer.rows.width * layer.dtype.itemsize
         return micro_batch.first_block.n_dst * (copies * self._sum_bytes + projected)
 
     def collectives(self, time_steps: int) -> int:
@@ -118,7 +118,7 @@ class Sums(ExchangeMode):
             if ctx.communicator.carries:
                 answers = self._raw_share(requested, rows)
             else:
-                answers = layer.bias.new_empty((requested.n_dst, layer.in_dim))
+                answers = torch.empty(requested.n_dst, layer.in_dim, dtype=layer.dtype)
 
         def deliver(sums: Tensor, own: Rows | None) -> None:
             minibatch.sums = LayerSums(sums, self._prefixed(own, block, minibatch), places)
@@ -151,7 +151,7 @@ class Sums(ExchangeMode):
 
     def _rows(self, share: LocalShare, minibatch: MiniBatch) -> Rows:
         """Return the rows of `share` after prefix, in the layer's type."""
-        rows = share.rows(self.ctx.features, self.ctx.scatters).to(self.layer.bias.dtype)
+        rows = share.rows(self.ctx.features, self.ctx.scatters).to(self.layer.dtype)
         return self.layer.prefix(rows, share.block.src_original, minibatch.dropout)
 
     def _prefixed(self, own: Rows | None, block: Block, minibatch: MiniBatch) -> Rows | None:
@@ -159,7 +159,7 @@ class Sums(ExchangeMode):
         if own is None:
             return None
         names = torch.from_numpy(block.dst_original).to(self.ctx.device)
-        return self.layer.prefix(own.to(self.layer.bias.dtype), names, minibatch.dropout)
+        return self.layer.prefix(own.to(self.layer.dtype), names, minibatch.dropout)
 
     def _share(self, block: PartialBlock, rows: Rows) -> Tensor:
         with self.ctx.phases("gather"), torch.no_grad():

@@ -63,6 +63,7 @@ def find_ends(ctx: RankContext, own: np.ndarray, wanted: np.ndarray, where: str)
             f"{where}: entry {row} names vertex {wanted[row]}, which the graph does not have ({len(missing):,} such "
             "entries); give names of vertices, or original ids, which count the rows of the source"
         )
+        # All ranks hold the same gathered ids, and so raise this in step.
         error.agreed = True
         raise error
     return Ends(ids, np.unique(mine))

@@ -204,6 +204,7 @@ class PredictionRequest:
         if name not in known:
             raise ConfigError(f"--type {name}: the dataset has no such type; it has {', '.join(known)}")
         number, found = known.index(name), reached_in_training(types, config.sampling).types
+        # Hops count from the roots, layers from the input.
         hop = 0 if layer is None else len(found) - 1 - layer
         if not found[hop, number]:
             mend = f"use --type {types.target}, or --what embeddings with a lower --layer"

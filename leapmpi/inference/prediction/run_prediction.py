@@ -227,6 +227,7 @@ def _computed(
 ) -> np.ndarray:
     """Compute the answers for the vertices of this rank. Bytes are counted from here on. Collective."""
     ctx = loaded.ctx
+    # Roots with bounds of their own share no hidden rows: a pass layer by layer would not serve them.
     if ctx.sampler.drawing.by_root:
         ctx.communicator.byte_counters.take()
         return request.answers(ctx, bounded_outputs(config, ctx, rows.vertices))

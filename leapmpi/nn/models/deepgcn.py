@@ -89,9 +89,9 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
         # The layer adds its own input; a residual of the base class would add it twice.
         self.residual, first, norm = None, number == 1, partial(norm_of, config.norm, auto="layer")
         # All that reads the output is normalised; a maximum over layers keeps what some of them have more than others.
-        if config.norm == BATCH and (first or config.jumping != "max"):
+        self.with_bias = config.norm != BATCH or (config.jumping == "max" and not first)
+        if not self.with_bias:
             del self.bias
-            self.register_buffer("bias", torch.zeros(out_dim), persistent=False)
         self.adds_input, self.multiplied = not first, "sources" if first else "destinations"
         self.encoder = Projection(in_dim, out_dim) if first else None
         self.encoder_bias = nn.Parameter(torch.zeros(out_dim)) if first else None
@@ -208,7 +208,7 @@ class GENLayer(Layer, traits=LayerTraits(reads_names=False)):
     def finish(self, own: Tensor | None, neighbours: Tensor, x_dst: Rows | None) -> Tensor:
         """Apply the MLP, and from the second layer on add the input itself."""
         h = self.mlp(neighbours if own is None else own + neighbours)
-        h = h + self.bias if isinstance(self.bias, nn.Parameter) else h
+        h = h + self.bias if self.with_bias else h
         return h if self.encoder is not None or x_dst is None else h + dense(x_dst)
 
 

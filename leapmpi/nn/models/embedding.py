@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from leapmpi.config.options import ModelMember
 from leapmpi.errors import ConfigError
@@ -19,7 +19,7 @@ from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.tensors import BlockTensors
-from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.nn.typed.typed_layer import TypedLayer
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig
@@ -39,7 +39,7 @@ class OwnRows(TypedLayer):
     ) -> None:
         super().__init__(config, number, in_dim, out_dim, last, schema=schema)
         # No type has a bias: it would move the origin, about which RotatE rotates and DistMult scales.
-        self.bias = nn.Parameter(torch.zeros(0, out_dim))
+        del self.bias
 
     def aggregate(self, block: BlockTensors, z: Rows, key: DropoutKey | None) -> Tensor:
         """Return the rows of the destinations: float[n_dst, in]."""

@@ -33,13 +33,13 @@ from leapmpi.nn.head import Head
 from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import check_heads
-from leapmpi.nn.relation_attention import ReadEdges, block_diagonal
-from leapmpi.nn.relation_products import own_rows, relation_messages, relation_scores
-from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
-from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.nn.typed.relation_attention import ReadEdges, block_diagonal
+from leapmpi.nn.typed.relation_products import own_rows, relation_messages, relation_scores
+from leapmpi.nn.typed.relation_sums import by_kind
+from leapmpi.nn.typed.typed_layer import TypedLayer
 from leapmpi.nn.typed_schema import TypedSchema, place_table
 
 if TYPE_CHECKING:

@@ -30,13 +30,13 @@ from leapmpi.nn.layer_forms import LayerTraits, ShareForm
 from leapmpi.nn.model import Model, hidden_layers
 from leapmpi.nn.models.gat import SLOPE, check_heads
 from leapmpi.nn.models.gat import Options as GATOptions
-from leapmpi.nn.relation_attention import ReadEdges
-from leapmpi.nn.relation_products import own_rows, relation_messages
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import NORMALISED, attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
-from leapmpi.nn.typed_layer import TypedLayer
-from leapmpi.nn.whole_rows import products_with_rows
+from leapmpi.nn.typed.relation_attention import ReadEdges
+from leapmpi.nn.typed.relation_products import own_rows, relation_messages
+from leapmpi.nn.typed.typed_layer import TypedLayer
+from leapmpi.nn.typed.whole_rows import products_with_rows
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig

@@ -17,9 +17,9 @@ from leapmpi.config.options import ModelMember
 from leapmpi.config.setting import setting
 from leapmpi.errors import ConfigError
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.relation_attention import block_diagonal
-from leapmpi.nn.relation_layer import Options as RelationOptions
-from leapmpi.nn.relation_layer import RelationLayer
+from leapmpi.nn.typed.relation_attention import block_diagonal
+from leapmpi.nn.typed.relation_layer import Options as RelationOptions
+from leapmpi.nn.typed.relation_layer import RelationLayer
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig

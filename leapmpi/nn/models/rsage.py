@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leapmpi.config.options import ModelMember
 from leapmpi.nn.model import Model, stack
-from leapmpi.nn.relation_layer import Options, RelationLayer
+from leapmpi.nn.typed.relation_layer import Options, RelationLayer
 
 if TYPE_CHECKING:
     from leapmpi.config.sections import ModelConfig

@@ -38,11 +38,11 @@ from leapmpi.nn.layer_forms import LayerTraits, RowForm, ShareForm
 from leapmpi.nn.model import Model, stack
 from leapmpi.nn.models.gat import SLOPE, check_heads
 from leapmpi.nn.models.gat import Options as GATOptions
-from leapmpi.nn.relation_attention import relation_of, without_pruned
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import attention
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
-from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.nn.typed.relation_attention import relation_of, without_pruned
+from leapmpi.nn.typed.typed_layer import TypedLayer
 from leapmpi.nn.typed_schema import TypedSchema, place_table
 
 if TYPE_CHECKING:

@@ -56,9 +56,9 @@ class InsideLayer(Layer):
         self.dropout, self.norm, self.residual, self.inputs = 0.0, None, None, None
 
     @property
-    def bias(self) -> Tensor:  # type: ignore[override]
-        """Any parameter, for its type."""
-        return next(self.__dict__["held"].parameters())
+    def dtype(self) -> torch.dtype:
+        """Type of the first parameter of the whole module."""
+        return next(self.__dict__["held"].parameters()).dtype
 
     @property
     def rows(self) -> RowForm:

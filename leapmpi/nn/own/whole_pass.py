@@ -97,6 +97,7 @@ def run_layer_by_layer(
         kinds = x.types
         graph = TypedBlockGraph(block, dtype, model.schema.graph, kinds)
     passage = WholePassage(model.named, graph, len(model.layers), vertices, kinds)
+    # The graph has no edges: `combine` does what modules would do with them, over all ranks.
     with _handed_over(model, passage, combine):
         return model.run(passage, x)
 

@@ -25,11 +25,11 @@ from leapmpi.config.setting import setting
 from leapmpi.nn.dropout import DropoutKey
 from leapmpi.nn.gradient import pass_back
 from leapmpi.nn.layer_forms import LayerTraits, RawSums, RowForm, ShareForm
-from leapmpi.nn.relation_sums import NO_WEIGHT, OwnRows, relation_sums
 from leapmpi.nn.rows import Rows, dense
 from leapmpi.nn.share_forms import SUM, PartialStep
 from leapmpi.nn.tensors import BlockTensors, PartialBlock
-from leapmpi.nn.typed_layer import TypedLayer
+from leapmpi.nn.typed.relation_sums import NO_WEIGHT, OwnRows, relation_sums
+from leapmpi.nn.typed.typed_layer import TypedLayer
 from leapmpi.sampling.ages import AGES
 
 if TYPE_CHECKING:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from leapmpi.nn import relation_products
-from leapmpi.nn.relation_attention import ReadEdges
-from leapmpi.nn.relation_products import own_rows, relation_messages, relation_scores
 from leapmpi.nn.tensors import Edges, RelationGroups
-from leapmpi.nn.whole_rows import products_with_rows
+from leapmpi.nn.typed import relation_products
+from leapmpi.nn.typed.relation_attention import ReadEdges
+from leapmpi.nn.typed.relation_products import own_rows, relation_messages, relation_scores
+from leapmpi.nn.typed.whole_rows import products_with_rows
 from leapmpi.system.worker_threads import set_threads
 
 pytestmark = pytest.mark.compiles
@@ -124,7 +124,7 @@ def test_operands_that_need_no_gradient_get_none():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_runs_of_a_relation_multiply_sources_by_its_rows(dtype, monkeypatch):
     # Runs end within a relation too.
-    monkeypatch.setattr("leapmpi.nn.relation_attention._RUN", 17)
+    monkeypatch.setattr("leapmpi.nn.typed.relation_attention._RUN", 17)
     read = read_edges(60, 90, 8)
     runs, places = read.runs
     z = operands(read, 2, 32, 6, dtype)[0]

@@ -23,8 +23,8 @@ from leapmpi.nn.kernels import group_tiles
 from leapmpi.nn.kernels.csr import arrays
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.kernels.simd import COLUMNS
-from leapmpi.nn.relation_attention import ReadEdges
-from leapmpi.nn.whole_rows import products_of_rows, rows_at_sources, sums_of_rows
+from leapmpi.nn.typed.relation_attention import ReadEdges
+from leapmpi.nn.typed.whole_rows import products_of_rows, rows_at_sources, sums_of_rows
 from leapmpi.system.worker_threads import threads
 
 

@@ -19,8 +19,8 @@ from torch.autograd.function import once_differentiable
 from leapmpi.nn.gemm import place_product, sum_of_outer
 from leapmpi.nn.kernels.kernel_choice import on_host
 from leapmpi.nn.layer import Weighted
-from leapmpi.nn.relation_sums import by_kind
 from leapmpi.nn.rows import Rows, ScatteredRows, dense
+from leapmpi.nn.typed.relation_sums import by_kind
 from leapmpi.nn.typed_matrix import TypedMatrix
 from leapmpi.nn.typed_schema import TypedSchema, place_table
 

@@ -15,7 +15,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.layer_forms import RowForm
 from leapmpi.nn.rows import Rows, dense
-from leapmpi.nn.typed_inputs import InputLayer, TypedNormalise
+from leapmpi.nn.typed.typed_inputs import InputLayer, TypedNormalise
 from leapmpi.nn.typed_schema import TypedSchema, place_table
 
 if TYPE_CHECKING:
