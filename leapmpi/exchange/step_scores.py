@@ -16,8 +16,8 @@ from leapmpi.plan.edge_plan import EdgeStep
 from leapmpi.sampling.replaced_ends import OwnEnds, Rows, SharedEnds
 
 _NO_NEGATIVE = 0.25
-"""An edge is no negative of itself, nor is a loop in a plain graph: their score is this part of the least number, which
-adds nothing to a loss."""
+"""An edge is no negative of itself or of another, nor is a loop in a plain graph: their score is this part of the least
+number, which adds nothing to a loss."""
 
 
 class Scores(NamedTuple):
@@ -112,8 +112,10 @@ def _shared(scorer: Scorer, rows: Tensor, step: EdgeStep, replaced: Sequence[Sha
         edge, *found = _products(scorer, rows, step, chosen, lists)
         source, destination = step.source[chosen, None], step.destination[chosen, None]
         ends = (destination, source), (source, destination)
-        for scores, candidates, (replaced_end, fixed) in zip(found, lists, ends, strict=False):
+        for each, scores, candidates, (replaced_end, fixed) in zip(replaced, found, lists, ends, strict=False):
             own = candidates == replaced_end
+            if each.known is not None:
+                own |= each.known[chosen]
             if step.relations is None:
                 # The edge's other end would make a loop, which plain graphs do not have.
                 own |= candidates == fixed

@@ -49,13 +49,16 @@ class SharedEnds(ReplacedEnds):
     """Vertices that many edges share: `lists[g]`, int64[K of g], are those of edges with groups[e] = g, int64[edges].
 
     An edge's own ends may be among them. The replaced one is no negative, nor, in a plain graph, is the other.
+    known: bool[edges, K], which of an edge's list make another edge of the graph, and are no negatives of it either;
+    None if that is not checked.
     """
 
     lists: Sequence[np.ndarray]
     groups: np.ndarray
+    known: np.ndarray | None = None
 
     def of(self, rows: Rows) -> SharedEnds:
-        return SharedEnds(self.lists, self.groups[rows])
+        return SharedEnds(self.lists, self.groups[rows], None if self.known is None else self.known[rows])
 
     def vertices(self) -> np.ndarray:
         return np.concatenate([np.empty(0, np.int64), *(self.lists[group] for group in self._read)])
@@ -63,7 +66,7 @@ class SharedEnds(ReplacedEnds):
     def numbered(self, numbers: Callable[[np.ndarray], np.ndarray]) -> SharedEnds:
         read = self._read
         lists = [numbers(each) if group in read else each[:0] for group, each in enumerate(self.lists)]
-        return SharedEnds(lists, self.groups)
+        return SharedEnds(lists, self.groups, self.known)
 
     @property
     def _read(self) -> list[int]:

@@ -28,12 +28,17 @@ _ANY_END = 2
 
 
 @compiled
-def _is_edge(fixed, found, relation, replaces_source, indptr, indices, relations, original):
-    """Return bool[k]: whether a candidate makes an edge of `relation`. The fixed end itself is a candidate, too."""
-    out = np.empty(len(fixed), np.bool_)
+def _are_edges(fixed, lists, groups, wanted, replaces_source, indptr, indices, relations, original):
+    """Return bool[B, K]: whether candidates lists[groups[i]] make edges of relation wanted[i] with the end fixed[i].
+
+    The fixed end itself is a candidate, too.
+    """
+    out = np.empty((len(fixed), lists.shape[1]), np.bool_)
     for i in range(len(fixed)):
-        u, v = (found[i], fixed[i]) if replaces_source else (fixed[i], found[i])
-        out[i] = triple_place(u, v, relation, indptr, indices, relations, original) >= 0
+        for j in range(lists.shape[1]):
+            found = lists[groups[i], j]
+            u, v = (found, fixed[i]) if replaces_source else (fixed[i], found)
+            out[i, j] = triple_place(u, v, wanted[i], indptr, indices, relations, original) >= 0
     return out
 
 
@@ -85,7 +90,8 @@ class RelationCandidates(Candidates):
         """Return bool[k]; `sources` are the ends that stay."""
         lists = self.topology
         arrays = lists.indptr, lists.indices, lists.relation, lists.original_id
-        return _is_edge(sources, found, self.relation, self.replaced == SOURCE, *arrays)
+        numbers, relations = np.arange(len(found)), np.full(len(found), self.relation)
+        return _are_edges(sources, found[:, None], numbers, relations, self.replaced == SOURCE, *arrays)[:, 0]
 
 
 class Negatives(Protocol):
@@ -145,8 +151,18 @@ class TypedNegatives:
         """Draw; see Negatives. All ends of a type have the same candidates."""
         assert edges.relations is not None, "typed edges have relations"
         types, groups = np.unique(self._ends[edges.relations, replaced], return_inverse=True)
-        lists = [self._sampler(kind, _ANY_END, kind).draw_shared(key, count) for kind in types.tolist()]
-        return SharedEnds(lists, groups)
+        samplers = [self._sampler(kind, _ANY_END, kind) for kind in types.tolist()]
+        lists = [each.draw_shared(key, count) for each in samplers]
+        # All vertices are the candidates of a softmax over them, as published (1vsAll): edges among them count.
+        known = None if not samplers or samplers[0].takes_all else self._known(edges, lists, groups, replaced)
+        return SharedEnds(lists, groups, known)
+
+    def _known(self, edges: BatchEdges, lists: list[np.ndarray], groups: np.ndarray, replaced: int) -> np.ndarray:
+        """Return bool[B, K]: which vertices of its list, in place of the end `replaced`, make edges of training."""
+        topology, stays = self._topology, edges.ends[:, 1 - replaced]
+        assert edges.relations is not None, "typed edges have relations"
+        arrays = topology.indptr, topology.indices, topology.relation, topology.original_id
+        return _are_edges(stays, np.stack(lists), groups, edges.relations, replaced == SOURCE, *arrays)
 
     def _sampler(self, group: int, replaced: int, kind: int) -> NegativeSampler:
         """Return the sampler of a relation's end, or of a type with _ANY_END; it draws vertices of type `kind`."""

@@ -126,7 +126,12 @@ def test_shared_negatives_lose_as_those_of_each_edge_without_the_edge_itself(los
     edges, relations = random.integers(0, 12, (10, 2)), random.integers(0, RELATIONS, 10) if typed else None
     groups = [np.arange(10) % 2, np.arange(10) // 5]
     lists = [[np.arange(5), np.arange(20, 23)], [np.arange(3, 9), np.arange(30, 34)]]
-    shared = planned(edges, relations, [SharedEnds(*each) for each in zip(lists, groups, strict=True)])
+    # In a typed graph some candidates make other edges.
+    known = [random.random((10, 3)) < 0.3, random.random((10, 4)) < 0.3]
+    if typed:
+        lists = [[np.arange(3), np.arange(20, 23)], [np.arange(3, 7), np.arange(30, 34)]]
+    parts = zip(lists, groups, known if typed else (None, None), strict=True)
+    shared = planned(edges, relations, [SharedEnds(*each) for each in parts])
     vertices = rows(40, 7)
     for rank in range(2):
         (step,) = shared.of_rank(rank)
@@ -144,7 +149,10 @@ def test_shared_negatives_lose_as_those_of_each_edge_without_the_edge_itself(los
                 candidates = lists[side][groups[side][number]]
                 # A plain graph has no loops; a relation may have some.
                 left_out = [ends[1 - side]] if typed else ends
-                kept = vertices[candidates[~np.isin(candidates, left_out)]]
+                counts_not = np.isin(candidates, left_out)
+                if typed:
+                    counts_not |= known[side][number]
+                kept = vertices[candidates[~counts_not]]
                 each = all_of(head, kept, relation) if side == 0 else all_of(kept, tail, relation)
                 scores.append(each[0])
                 counts.append((len(kept), len(candidates)))

@@ -148,12 +148,34 @@ def test_shared_negatives_are_those_of_all_ends_of_a_type(name, whole):
         found = draws.draw_shared(KEY, batch_of(whole, edges), 4, replaced)
         for r, group in zip(edges[:, 2], found.groups.tolist(), strict=True):
             lists.setdefault(int(SCHOLARS.ends[r, replaced]), set()).add(tuple(found.lists[group].tolist()))
+        # Those of `all` count as published, edges among them too.
+        assert (found.known is None) == (name == "all")
     # Papers and authors are ends of these edges, and each type has one list.
     assert len(lists) == 2
     for kind, (found,) in ((kind, each) for kind, each in lists.items()):
         of_type = np.flatnonzero(SCHOLARS.of_original(whole.original_id) == kind).tolist()
         assert set(found) <= set(of_type)
         assert len(found) == 4 if name == "shared" else sorted(found) == of_type
+
+
+@pytest.mark.parametrize("replaced", [SOURCE, DESTINATION])
+def test_shared_negatives_say_which_of_them_make_edges_of_training(replaced, whole):
+    triples = triples_of(whole)
+    edges, known = triples[TARGETS[triples[:, 2]]], {tuple(each) for each in triples.tolist()}
+    found = TypedNegatives(NEGATIVES.load("shared").sampler, whole).draw_shared(
+        KEY, batch_of(whole, edges), 60, replaced
+    )
+    assert found.known is not None
+    assert found.known.shape == (len(edges), 60)
+    for edge, group, says in zip(edges.tolist(), found.groups.tolist(), found.known.tolist(), strict=True):
+        for vertex, says_known in zip(found.lists[group].tolist(), says, strict=True):
+            made_edge = edge.copy()
+            made_edge[replaced] = vertex
+            assert says_known == (tuple(made_edge) in known)
+    # Others than the edge itself are among them.
+    assert found.known.sum() > sum(
+        edge[replaced] in found.lists[g] for edge, g in zip(edges.tolist(), found.groups, strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", [each for each in TYPED if not each.startswith("temporal")])
