@@ -18,12 +18,27 @@ from leapmpi.exchange.selection import leading_model, mode_class
 from leapmpi.nn.model import Model
 from leapmpi.plan.homes import home_counts, home_of
 from leapmpi.runs.progress_line import step
+from leapmpi.sampling.sharded.sharded_sampler import ShardedSampler
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, original_ids, whole
 from leapmpi.scoring.breakdown import ScoredVertices, breakdown
 from leapmpi.scoring.class_report import Outcome
 from leapmpi.scoring.metric import Metric
 from leapmpi.scoring.scored_sample import scored_sample
 from leapmpi.system.counter_rng import TEST, VAL, DrawKey
+
+
+def _sample(
+    dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext, stream: int, ids: np.ndarray, limit: int
+) -> np.ndarray:
+    """Return the places int64[k] among `ids` of at most `limit` to score. Collective with a sharded topology."""
+    if isinstance(ctx.sampler, ShardedSampler):
+        # Rank 0 alone needs all names. Owners send them: there may be thousands of part files.
+        names = ctx.sampler.names_of(np.asarray(ids if ctx.communicator.rank == 0 else ids[:0], np.int64))
+        chosen = scored_sample(stream, ctx.seed, names, limit) if ctx.communicator.rank == 0 else None
+        return ctx.communicator.broadcast(chosen, "control")
+    held = topology if isinstance(topology, Topology) and topology.vertices == dataset.vertices else None
+    original = original_ids(dataset, ids) if held is None else held.original_id[ids]
+    return scored_sample(stream, ctx.seed, original, limit)
 
 
 class VertexScoring(OutcomeScoring):
@@ -36,11 +51,8 @@ class VertexScoring(OutcomeScoring):
         self.splits = {"val": (VAL, dataset.splits.val), "test": (TEST, dataset.splits.test)}
         self.whole_sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
         if limit := config.evaluate.limit:
-            # Part files are opened only where this rank holds no copy: there may be thousands.
-            held = topology if isinstance(topology, Topology) and topology.vertices == dataset.vertices else None
             for name, (stream, ids) in self.splits.items():
-                original = original_ids(dataset, ids) if held is None else held.original_id[ids]
-                self.splits[name] = stream, ids[scored_sample(stream, ctx.seed, original, limit)]
+                self.splits[name] = stream, ids[_sample(dataset, topology, ctx, stream, ids, limit)]
         self.sizes = {name: len(ids) for name, (_, ids) in self.splits.items()}
         streams = {stream: np.asarray(ids) for stream, ids in self.splits.values()}
         self.outputs = Outputs(config, topology, ctx, round, streams)

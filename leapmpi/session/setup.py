@@ -258,8 +258,12 @@ def _sampler(config: Config, lists: LoadedLists) -> Sampler:
     sampler = world.on_all(lambda: build_sharded_sampler(*arguments))
     sampler.when_copied = logs_copies(communicator)
     # Draws by time read times of vertices or edges that other ranks hold: these are exchanged once.
-    splits = None if task_of(config, dataset).roots == "edges" else vars(dataset.splits).values()
+    on_edges = task_of(config, dataset).roots == "edges"
+    splits = None if on_edges else vars(dataset.splits).values()
     share_times(sampler.inner, topology, communicator, offsets, splits)
+    # Rank 0 orders the roots of all epochs.
+    roots = np.empty(0, np.int64) if on_edges or world.rank else np.asarray(dataset.splits.train, np.int64)
+    sampler.name_roots(roots)
     return sampler
 
 

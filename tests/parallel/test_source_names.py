@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import leapmpi
 from leapmpi.comm.mpi_communicator import MPICommunicator
 from leapmpi.dataset.partitioned import open_dataset
 from leapmpi.dataset.topology import load_topology
@@ -29,3 +30,17 @@ def test_owners_name_the_sources_of_lists(answered, folder, world, monkeypatch):
     for name, array in wanted.own.arrays.items():
         assert np.array_equal(array, found.own.arrays[name])
     assert np.array_equal(found.outside, wanted.outside)
+
+
+@pytest.mark.parametrize("strategy", ["leap", "pull"])
+def test_training_opens_the_parts_of_others_for_no_names(strategy, folder, world, monkeypatch):
+    datasets.build(world.comm, folder, {PLAIN})
+    dataset = open_dataset(PLAIN.folder(folder))
+    opened, part = set(), type(dataset).part
+    monkeypatch.setattr(type(dataset), "part", lambda self, number: opened.add(number) or part(self, number))
+    run = folder / f"names-{strategy}-{world.size}"
+    leapmpi.train(
+        dataset.folder, run=run, topology="sharded", strategy=strategy, batch_size=20, fanout="3,3", hidden=4,
+        epochs=1, eval_limit=9, threads=1, log_level="error", device="cpu", overwrite=True,
+    )  # fmt: skip
+    assert opened <= {0, *parts_of_rank(dataset.parts, world.size, world.rank)}

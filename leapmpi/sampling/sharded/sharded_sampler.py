@@ -18,6 +18,7 @@ from leapmpi.sampling.sampler import FRONTIER_GLOBAL, LOCAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.list_copies import ListCopies
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
+from leapmpi.sampling.sharded.source_names import names_by_owner
 from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.counter_rng import ORDER, DrawKey
 
@@ -53,7 +54,7 @@ class ShardedSampler(Sampler):
         self._frontier = HashFrontier()
         self._find_original_ids = original_ids
         self._last_train: tuple[np.ndarray, np.ndarray] | None = None
-        """Training vertices and their original ids, cached because files are slow."""
+        """Training vertices and their original ids: those that owners named, or the last ones read from files."""
         self.when_copied: Callable[[ListCopies], None] | None = None
         """Called on all ranks once remote lists are copied."""
 
@@ -139,6 +140,20 @@ class ShardedSampler(Sampler):
     def original_ids(self, vertices: np.ndarray) -> np.ndarray:
         return self.shard.own.original_id[self.shard.own_numbers(vertices)]
 
+    def name_roots(self, train: np.ndarray) -> None:
+        """Learn the original ids of `train` (int64[k]), by which `batches` orders them, from their owners. Collective.
+
+        A rank that orders no batches passes none, and would read them from the part files.
+        """
+        names = self.names_of(train)
+        if len(train):
+            self._last_train = train, names
+
+    def names_of(self, vertices: np.ndarray) -> np.ndarray:
+        """Return the original ids int64[k] of `vertices` (int64[k], those of any ranks). Collective."""
+        lists = self._lists
+        return names_by_owner(vertices, self.shard, lists.communicator, lists.rank_offsets)[:, 0].copy()
+
     def batches(
         self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER
     ) -> Sequence[np.ndarray]:
@@ -193,9 +208,11 @@ class ShardedSampler(Sampler):
     def _answered_by(self, inner: HopSampler, answers: AnswerFormat) -> ShardedSampler:
         """Return a sampler with the draws of `inner`, in replies of the format `answers`."""
         lists = self._lists
-        return ShardedSampler(
+        found = ShardedSampler(
             inner, self.shard, lists.communicator, lists.rank_offsets, answers, self._find_original_ids
         )
+        found._last_train = self._last_train
+        return found
 
     def checked_roots(self, roots: np.ndarray) -> np.ndarray:
         """Check roots; see Sampler.checked_roots."""

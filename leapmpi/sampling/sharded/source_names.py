@@ -1,4 +1,4 @@
-"""Names of the sources of a shard's lists: their owners say them, so that no rank opens the parts of others."""
+"""Original ids of vertices from the ranks that own them, so that no rank opens the parts of others."""
 
 from __future__ import annotations
 
@@ -22,12 +22,24 @@ def name_sources(shard: TopologyShard, communicator: Communicator, rank_offsets:
     rank_offsets: int64[ranks + 1], first vertex of each rank.
     """
     assert shard.outside is not None, "sources are numbered"
+    names = names_by_owner(shard.outside.astype(np.int64), shard, communicator, rank_offsets)
+    return with_names(shard, *names.T.copy())
+
+
+def names_by_owner(
+    ids: np.ndarray, shard: TopologyShard, communicator: Communicator, rank_offsets: np.ndarray
+) -> np.ndarray:
+    """Return int64[k, 2]: original id and in-degree of each of `ids`, int64[k], of any ranks. Collective."""
     rank, size = communicator.rank, communicator.size
-    # Sources ascend, so those of an owner are adjacent.
-    bounds = np.searchsorted(shard.outside, rank_offsets)
+    # In ascending order, those of an owner are adjacent.
+    order = np.argsort(ids, kind="stable")
+    ids, names = ids[order], np.empty((len(ids), 2), np.int64)
+    bounds = np.searchsorted(ids, rank_offsets)
+    own = slice(*bounds[rank : rank + 2])
+    names[own] = _names(shard, ids[own])
     wanted = np.diff(bounds)
-    answered = communicator.exchange_counts(wanted)
-    codec, names = IdCodec.home_ranks(rank_offsets), np.empty((len(shard.outside), 2), np.int64)
+    wanted[rank] = 0
+    answered, codec = communicator.exchange_counts(wanted), IdCodec.home_ranks(rank_offsets)
     at_once = max(1, _ANSWERED // max(1, int(np.diff(rank_offsets).max())))
     # In each round a rank asks the next ranks, and answers those before it.
     for distance in range(1, size, at_once):
@@ -36,11 +48,17 @@ def name_sources(shard: TopologyShard, communicator: Communicator, rank_offsets:
         owners, others = (np.sort((rank + each) % size) for each in (distances, -distances))
         mine[owners], theirs[others] = wanted[owners], answered[others]
         places = np.concatenate([np.arange(*bounds[owner : owner + 2]) for owner in owners.tolist()])
-        ids = codec.empty(int(theirs.sum()))
-        asked = codec.encode(shard.outside[places].astype(np.int64), mine)
-        communicator.exchange(asked, mine, ids, theirs, "control")
-        own, received = shard.own_numbers(codec.decode(ids, rank)), np.empty((len(places), 2), np.int64)
-        answers = np.stack((shard.own.original_id[own], shard.own.degree(own)), axis=1)
+        requested, received = codec.empty(int(theirs.sum())), np.empty((len(places), 2), np.int64)
+        communicator.exchange(codec.encode(ids[places], mine), mine, requested, theirs, "control")
+        answers = _names(shard, codec.decode(requested, rank))
         communicator.exchange(answers, theirs, received, mine, "control")
         names[places] = received
-    return with_names(shard, *names.T.copy())
+    found = np.empty_like(names)
+    found[order] = names
+    return found
+
+
+def _names(shard: TopologyShard, own: np.ndarray) -> np.ndarray:
+    """Return int64[k, 2]: original id and in-degree of each of `own` vertices, int64[k]. Local."""
+    numbers = shard.own_numbers(own)
+    return np.stack((shard.own.original_id[numbers], shard.own.degree(numbers)), axis=1)
