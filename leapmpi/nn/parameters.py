@@ -37,8 +37,8 @@ class ParameterLayout:
         self.count = sum(each.numel() for each in parameters.values())
 
         # Of rows that learn alone, with a scorer that has no weights, there are no parameters.
-        device = next(chain(parameters.values(), model.buffers())).device
-        self.state = torch.zeros(2 * self.count, dtype=model.dtype, device=device)
+        any_tensor = next(chain(parameters.values(), model.buffers()))
+        self.state = torch.zeros(2 * self.count, dtype=any_tensor.dtype, device=any_tensor.device)
         self.values = self.state[: self.count]
         self.gradients = self.state[self.count :]
 

@@ -310,9 +310,9 @@ def _with_copies(
 
     records: those of the run, in their order. Each start of the run chooses copies by its first samples.
     """
-    begun = [{"epoch": 0, "iteration": 0}, *(each for each in records if each["event"] == "resumed")]
+    begun = [{"epoch": 1, "iteration": 0}, *(each for each in records if each["event"] == "resumed")]
     without = {
-        each["epoch"] + later + 1 for each in begun for later in range((each["iteration"] + OBSERVED) // iterations + 1)
+        each["epoch"] + later for each in begun for later in range((each["iteration"] + OBSERVED) // iterations + 1)
     }
     return [epoch for epoch in epochs if epoch["epoch"] not in without]
 
