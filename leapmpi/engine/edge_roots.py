@@ -73,7 +73,8 @@ class EdgesOfNode:
     def negatives(self, kind: Callable[[Candidates], NegativeSampler]) -> Negatives:
         """Return draws of negatives by samplers of `kind`. Local."""
         if self.ctx.sampler.types is not None:
-            return TypedNegatives(kind, self.ctx.sampler.topology)
+            assert isinstance(self.ctx.task, EdgeTask), "roots are edges"
+            return TypedNegatives(kind, self.ctx.sampler.topology, self.ctx.task.known_are_negatives)
         return PlainNegatives(kind(self.candidates()))
 
     def candidates(self) -> Candidates:

@@ -119,6 +119,8 @@ class EdgeTask(Task):
     Outputs of the model are as wide as hidden rows. exchange/edge_loss.py computes the loss of pairs."""
 
     roots = "edges"
+    known_are_negatives = False
+    """Whether a vertex that many edges share as a negative is one, too, where it makes an edge to train."""
 
     def __init__(self, config: Config, dataset: Dataset) -> None:
         """Read the widths of `config` and `dataset`. Raises DataError for a dataset without edges."""

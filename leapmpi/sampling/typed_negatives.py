@@ -126,11 +126,17 @@ class PlainNegatives:
 
 
 class TypedNegatives:
-    """Negatives of typed edges by samplers of `kind`: one for each end of a relation, or for each type."""
+    """Negatives of typed edges by samplers of `kind`: one for each end of a relation, or for each type.
 
-    def __init__(self, kind: Callable[[Candidates], NegativeSampler], topology: Topology) -> None:
+    known_count: whether shared negatives are negatives of an edge, too, with which they make another edge.
+    """
+
+    def __init__(
+        self, kind: Callable[[Candidates], NegativeSampler], topology: Topology, known_count: bool = False
+    ) -> None:
         assert topology.types is not None, "the graph is typed"
         self._kind, self._ends, self._topology = kind, topology.types.ends, topology
+        self._known_count = known_count
         self._types: dict[int, TypeCandidates] = {}
         self._samplers: dict[tuple[int, int], NegativeSampler] = {}
 
@@ -153,9 +159,9 @@ class TypedNegatives:
         types, groups = np.unique(self._ends[edges.relations, replaced], return_inverse=True)
         samplers = [self._sampler(kind, _ANY_END, kind) for kind in types.tolist()]
         lists = [each.draw_shared(key, count) for each in samplers]
-        # All vertices are the candidates of a softmax over them, as published (1vsAll): edges among them count.
-        known = None if not samplers or samplers[0].takes_all else self._known(edges, lists, groups, replaced)
-        return SharedEnds(lists, groups, known)
+        if not samplers or samplers[0].takes_all or self._known_count:
+            return SharedEnds(lists, groups)
+        return SharedEnds(lists, groups, self._known(edges, lists, groups, replaced))
 
     def _known(self, edges: BatchEdges, lists: list[np.ndarray], groups: np.ndarray, replaced: int) -> np.ndarray:
         """Return bool[B, K]: which vertices of its list, in place of the end `replaced`, make edges of training."""

@@ -165,6 +165,8 @@ def test_shared_negatives_say_which_of_them_make_edges_of_training(replaced, who
     found = TypedNegatives(NEGATIVES.load("shared").sampler, whole).draw_shared(
         KEY, batch_of(whole, edges), 60, replaced
     )
+    counting = TypedNegatives(NEGATIVES.load("shared").sampler, whole, known_count=True)
+    assert counting.draw_shared(KEY, batch_of(whole, edges), 60, replaced).known is None
     assert found.known is not None
     assert found.known.shape == (len(edges), 60)
     for edge, group, says in zip(edges.tolist(), found.groups.tolist(), found.known.tolist(), strict=True):

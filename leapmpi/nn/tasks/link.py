@@ -33,6 +33,8 @@ class Link(EdgeTask):
         if (loss := config.train.loss) == "mae":
             raise ConfigError(f"train.loss: {loss} is a loss of regressions; give one of {', '.join(PAIR_LOSSES)}")
         self._loss = PAIR_LOSSES.get(loss, PAIR_LOSSES["binary"])
+        # A softmax is over all candidates, as published (1vsAll); other losses call each negative false by itself.
+        self.known_are_negatives = loss == "cross-entropy"
         self.relations = 0 if dataset.types is None else len(dataset.types.relations)
         if dataset.edge_splits is not None and dataset.edge_splits.held == HELD_LABELS:
             raise DataError(

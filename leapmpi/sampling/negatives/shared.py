@@ -2,7 +2,8 @@
 of the same type have.
 
 Few vertices are embedded and sent, however many negatives an edge has: the choice for knowledge graphs (DGL-KE, Zheng
-et al., SIGIR 2020, section 3.3). Edges of the graph are not redrawn; in a typed graph they count for other edges alone.
+et al., SIGIR 2020, section 3.3). Edges of the graph are not redrawn. In a typed graph, with a loss that calls
+each negative false by itself, they count for other edges alone.
 """
 
 from __future__ import annotations
