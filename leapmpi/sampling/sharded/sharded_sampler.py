@@ -141,7 +141,7 @@ class ShardedSampler(Sampler):
         return self.shard.own.original_id[self.shard.own_numbers(vertices)]
 
     def name_roots(self, train: np.ndarray) -> None:
-        """Learn the original ids of `train` (int64[k]), by which `batches` orders them, from their owners. Collective.
+        """Fetch the original ids of `train` (int64[k]), by which `batches` orders them, from their owners. Collective.
 
         A rank that orders no batches passes none, and would read them from the part files.
         """
