@@ -16,7 +16,7 @@ from typing import Any
 from leapmpi.errors import Interrupted, LeapmpiError, RunFolderError, one_line
 from leapmpi.fault_tolerance.heartbeats import RUNNING, Facts, Heartbeat, is_alive, read_heartbeats
 from leapmpi.fault_tolerance.launcher_cleanup import report_line
-from leapmpi.fault_tolerance.stall_detector import PATIENCE, late_ranks
+from leapmpi.fault_tolerance.stall_detector import late_ranks
 from leapmpi.runs.file_names import HEARTBEATS_FILE
 from leapmpi.runs.run import FAILED, INTERRUPTED, Run
 from leapmpi.runs.run_folder import record_failure
@@ -47,25 +47,17 @@ def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> st
 
 
 def describe_stall(
-    heartbeats: Mapping[int, Heartbeat],
-    silent: Collection[int],
-    ranks: int,
-    limit: float,
-    seen_by: str,
-    computing: Collection[int] = (),
+    heartbeats: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, limit: float, seen_by: str
 ) -> tuple[str, Heartbeat | None]:
     """Describe a job without progress for `limit` seconds; also return the heartbeat of the rank to blame.
 
     heartbeats: those that the rank called `seen_by` can see, by rank. silent: those that give no sign of life any more.
-    computing: those that use the processor, and had `PATIENCE` times the limit.
     """
     blamed = late_ranks(heartbeats.values(), silent)
-    idle = [each for each in blamed if not each.waiting or each.rank in silent]
     text = f"no progress for {limit:g} s (--comm-timeout)"
-    if any(each.rank in computing and each.rank not in silent for each in idle):
-        text = f"no progress for {PATIENCE * limit:g} s ({PATIENCE} times --comm-timeout, as a rank computes)"
 
     # A rank that is in no wait is named; where all wait, the network is suspect, and all are listed.
+    idle = [each for each in blamed if not each.waiting or each.rank in silent]
     if idle:
         names = " and ".join(f"rank {each.rank}/{ranks} on {each.host}, {each.where()}" for each in idle)
         text += f": the job waits for {names}"

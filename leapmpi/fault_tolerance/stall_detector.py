@@ -71,10 +71,6 @@ class StallDetector:
         still = self.quiet_seconds(rank, now) >= (limit or self.limit)
         return not still and now - activity.moved < PATIENCE * self.limit
 
-    def is_computing(self, rank: int, now: float) -> bool:
-        """Return whether `rank` was seen to compute within the limit; False for one that was not observed."""
-        return rank in self.ranks and now - self.ranks[rank].worked < self.limit
-
     def quiet_seconds(self, rank: int, now: float) -> float:
         """Return the seconds since `rank` was last seen to move or compute."""
         return now - max(self.ranks[rank].moved, self.ranks[rank].worked)

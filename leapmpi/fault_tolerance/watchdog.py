@@ -368,8 +368,7 @@ class Watchdog:
         # Rank 0's report matters most: the launcher is on its host, and this rank may be cut off.
         if self.world.rank:
             time.sleep(_LINGER)
-        computing = [rank for rank in known if self._activity.is_computing(rank, now)]
-        why, blamed = describe_stall(known, silent, self.world.size, self.limit, self.world.name, computing)
+        why, blamed = describe_stall(known, silent, self.world.size, self.limit, self.world.name)
         if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher(self._parent)
         self._report(why + (f" (stacks in {self.folder}/stuck-rank-*.txt)" if self.folder else ""), blamed)
