@@ -250,13 +250,8 @@ def add_by_rank(target: Tensor, rows: Tensor, counts: np.ndarray, values: Tensor
     The sum of a row that occurs for several ranks then has the same order on any device.
     """
     sizes = counts.tolist()
-    # Autograd may give a user's layer a gradient of any strides.
-    whole = target.is_contiguous()
     for places, part in zip(rows.split(sizes), values.split(sizes), strict=True):
-        if whole:
-            operations(target.device).add_rows(target, places, part)
-        else:
-            target.index_add_(0, places, part)
+        operations(target.device).add_rows(target, places, part)
 
 
 class Placed(Combination):

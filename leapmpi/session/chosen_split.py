@@ -136,10 +136,8 @@ def _reads_of_shards(
 ) -> list[FileReads]:
     """Predict the reads where each rank has lists of its own, which all ranks request."""
     roots, fanouts = root_chances(config, dataset, 0, dataset.vertices), config.sampling.fanout
-    found, row = (
-        reads_by_hops(roots, fanouts, partial(spread, topology.indptr, 0, topology.indices)),
-        _row_bytes(dataset),
-    )
+    found = reads_by_hops(roots, fanouts, partial(spread, topology.indptr, 0, topology.indices))
+    row = _row_bytes(dataset)
 
     def of_rank(first: int, end: int) -> FileReads:
         reads = Reads(found.lists[first:end], found.rows[first:end])

@@ -365,9 +365,13 @@ def transpose(indptr: Tensor, indices: Tensor, sources: int) -> tuple[Tensor, Te
 def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
     """Add `rows` (float[k, width]) to rows `positions` (int64[k], which may repeat) of `out`, in their order.
 
-    `out` is contiguous. Not differentiable.
+    Not differentiable.
     """
-    row_sums.add_rows(*arrays(out, positions, rows))
+    if out.is_contiguous():
+        row_sums.add_rows(*arrays(out, positions, rows))
+    else:
+        # Autograd may give a user's layer a gradient of any strides.
+        out.index_add_(0, positions, rows)
 
 
 def add_to_sources(out: Tensor, indptr: Tensor, indices: Tensor, weight: Tensor, g: Tensor) -> None:
