@@ -122,7 +122,7 @@ def _digest_of_source(code: Any) -> str:
 
 
 def describe_error(error: BaseException, named: str) -> str:
-    """Describe `error`: its type, its first line, and the line of the file of `named` if it arose there."""
+    """Describe `error`: its type, its first line, and the line of the file or module of `named` if it arose there."""
     text = str(error).strip().splitlines()
     sentence = one_line(f"{type(error).__name__}: {text[0]}" if text else type(error).__name__)
     if isinstance(error, SyntaxError):
@@ -130,7 +130,8 @@ def describe_error(error: BaseException, named: str) -> str:
     # The innermost line of the user's own file; of a library called from there only the innermost of all.
     frames = traceback.extract_tb(error.__traceback__)
     place = named.rpartition(":")[0]
-    own = [frame for frame in frames if place.endswith(".py") and Path(frame.filename).name == Path(place).name]
+    file = place if place.endswith(".py") else getattr(sys.modules.get(place), "__file__", None) or ""
+    own = [frame for frame in frames if file.endswith(".py") and Path(frame.filename).name == Path(file).name]
     if not own:
         return sentence
     return f"{sentence}, at {Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}"

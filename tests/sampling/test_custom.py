@@ -209,6 +209,53 @@ def test_a_next_that_returns_nothing_gets_a_sentence(topology):
         made(Mute, topology)
 
 
+RAISING = """\
+from leapmpi.sampling.user_samplers.api import OwnSampler
+
+class Always(OwnSampler):
+    def next(neighbours, number, size, drawn, word):
+        raise ValueError("no such luck")
+
+class Sometimes(OwnSampler):
+    def next(neighbours, number, size, drawn, word):
+        if number == 1:
+            raise ValueError("no such luck")
+        return neighbours[number]
+
+class Transit(Sometimes):
+    def transit(step, vertex, degree):
+        raise ValueError("no such luck")
+
+class Outside(OwnSampler):
+    def next(neighbours, number, size, drawn, word):
+        return neighbours[len(neighbours) + size]
+
+class Mute(Sometimes):
+    def transit(step, vertex, degree):
+        step + vertex
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("Always", "it raised ValueError: no such luck, at mine.py, line 5, in next"),
+        ("Sometimes", "it raised ValueError: no such luck, at mine.py, line 10, in next"),
+        ("Transit", "it raised ValueError: no such luck, at mine.py, line 15, in transit"),
+        ("Outside", "it raised IndexError: index is out of bounds, in next, which begins at mine.py, line 18"),
+        ("Mute", "transit returns nothing; return True or False"),
+    ],
+)
+@pytest.mark.parametrize("as_module", [False, True])
+def test_an_exception_of_the_user_is_named_with_its_line(tmp_path, monkeypatch, topology, name, sentence, as_module):
+    (tmp_path / "mine.py").write_text(RAISING)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = SamplingConfig(sampler=f"{'mine' if as_module else tmp_path / 'mine.py'}:{name}")
+    with pytest.raises(ConfigError) as caught:
+        custom_sampler(Setup(topology, (4, 3), np.arange(90), 0, 1), compile.load_custom(config.sampler), config)
+    assert str(caught.value) == f"--sampler {config.sampler}: {sentence}"
+
+
 IMPORT = "from leapmpi.sampling.user_samplers.api import OwnSampler\n"
 
 

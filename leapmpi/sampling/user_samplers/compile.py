@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import numba
 import numpy as np
 
-from leapmpi.config.user_code import arguments_of, load_named
-from leapmpi.errors import ConfigError, counted
+from leapmpi.config.user_code import arguments_of, describe_error, load_named
+from leapmpi.errors import ConfigError, Interrupted, counted
 from leapmpi.sampling.user_samplers.api import NONE, OwnSampler, holds
 from leapmpi.system.counter_rng import fold
 from leapmpi.system.jit import compiled
@@ -29,6 +30,12 @@ compile_checked = numba.njit(nogil=True, boundscheck=True)
 
 _NEXT, _TRANSIT = ("neighbours", "number", "size", "drawn", "word"), ("step", "vertex", "degree")
 """Arguments of the two functions of a class."""
+
+_EXAMPLES = {
+    "next": ((np.arange(8), 0, 4, np.empty(0, np.int64), np.uint64(0)), "one of neighbours, or NONE"),
+    "transit": ((0, 0, 8), "True or False"),
+}
+"""Arguments of a first call of each function, and what it shall return."""
 
 
 @functools.cache
@@ -114,13 +121,29 @@ def picker(custom: type[OwnSampler]) -> Callable:
     return pick
 
 
-def refused(named: str, error: Exception) -> ConfigError:
-    """Return the ConfigError for an exception in the user's code, or in its compilation."""
+def refused(named: str, error: Exception, custom: type[OwnSampler], function: str) -> ConfigError:
+    """Return the ConfigError for an exception in `function` of the user's class, or in its compilation."""
+    written = getattr(custom, function)
     if isinstance(error, numba.core.errors.NumbaError):
-        if "Casting none to int64" in str(error):
-            return ConfigError(f"--sampler {named}: next returns nothing; return one of neighbours, or NONE")
-        return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
-    return ConfigError(f"--sampler {named}: it raised {_sentence(error)}")
+        if "none" not in str(error):
+            return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
+        # A function that always raises has no result for numba either: an example tells the two apart.
+        try:
+            arguments, wanted = _EXAMPLES[function]
+            if written(*arguments) is None:
+                return ConfigError(f"--sampler {named}: {function} returns nothing; return {wanted}")
+            return ConfigError(f"--sampler {named}: numba cannot compile it: {_sentence(error)}")
+        except Interrupted:
+            raise
+        except Exception as raised:
+            error = raised
+
+    # Compiled code has no line for an index or a division by itself.
+    described = describe_error(error, named)
+    if ", line " not in described:
+        code = written.__code__
+        described += f", in {function}, which begins at {Path(code.co_filename).name}, line {code.co_firstlineno}"
+    return ConfigError(f"--sampler {named}: it raised {described}")
 
 
 def _sentence(error: Exception) -> str:

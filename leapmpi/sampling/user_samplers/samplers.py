@@ -37,7 +37,7 @@ class _CustomSampler(HopSampler):
 
     def __init__(self, setup: Setup, custom: type[OwnSampler], named: str) -> None:
         super().__init__(setup)
-        self.named = named
+        self.named, self._custom = named, custom
         self.unique = bool(custom.unique)
         self.fanouts = sizes_of(custom, setup.fanouts, named)
         self._pick = picker(custom)  # type: ignore[arg-type]  # mypy asks the instances for __hash__, not the class
@@ -47,17 +47,20 @@ class _CustomSampler(HopSampler):
         """Return bool[n]: which vertices draw at `hop`."""
         mask = np.ones(len(original), bool)
         if mark := self._transits:
-            self.run_user_code(lambda: mark(hop, original, degree, mask))
+            self.run_user_code(lambda: mark(hop, original, degree, mask), "transit")
         return mask
 
-    def run_user_code(self, code: Callable[[], Any]) -> Any:
-        """Return the result of `code`. Raises ConfigError for any exception in it but that of a signal."""
+    def run_user_code(self, code: Callable[[], Any], function: str = "next") -> Any:
+        """Return the result of `code`, which calls `function` of the class.
+
+        Raises ConfigError for any exception in it but that of a signal.
+        """
         try:
             return code()
         except Interrupted:
             raise
         except Exception as error:
-            raise refused(self.named, error) from error
+            raise refused(self.named, error, self._custom, function) from error
 
     def check_outcome(self, outcome: int, vertex: int, size: int, of: str) -> None:
         """Raise ConfigError if `pick` returned NO_NEIGHBOUR or REPEATS."""
