@@ -60,9 +60,11 @@ def _end_at_once(number: int, _frame: object) -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
+    # Code of the user may put another stream in its place.
+    output = sys.stdout
     try:
         code = dispatch(PROGRAM, ABOUT, COMMANDS, argv, _check_limits)
-        sys.stdout.flush()
+        output.flush()
         return code
     except LeapmpiError as error:
         _report(error)
@@ -77,13 +79,13 @@ def _run(argv: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         # The reader of our output is gone; nothing may be written any more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
         return 141
     except OSError as error:
         # Standard output has no name, and nothing of what it still holds can be written at exit.
         if error.filename is not None or not is_full(error):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
         full = ResourceError(str(explain(error, Path("standard output"))))
         _report(full)
         return full.exit_code

@@ -46,6 +46,9 @@ class _Escaped:
         for line in lines:
             self.write(line)
 
+    def close(self) -> None:
+        """Keep the stream open, to which the program writes on, whatever code of the user closes."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

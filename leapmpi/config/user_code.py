@@ -7,8 +7,11 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,6 +21,9 @@ from leapmpi.errors import ConfigError, Interrupted, nearest, one_line
 
 _GIVEN: dict[str, Any] = {}
 """Classes and functions that this process was given as objects, the last by each name."""
+
+_FOLDERS: dict[str, str] = {}
+"""By working directory of this process: the one that the user's code has changed to."""
 
 
 def name_given(code: Any) -> str:
@@ -32,6 +38,36 @@ def name_given(code: Any) -> str:
     named = f"{place}:{code.__name__}"
     _GIVEN[named] = code
     return named
+
+
+@contextmanager
+def running_user_code() -> Iterator[None]:
+    """Run the body, which calls the user's code, in the working directory to which that code changed before.
+
+    Afterwards the directory is the one of before, in which paths of the command line begin, and standard streams that
+    the code has set to None are back.
+    """
+    streams, folder = (sys.stdout, sys.stderr), _working_directory()
+    if folder in _FOLDERS:
+        with suppress(OSError):
+            os.chdir(_FOLDERS[folder])
+    try:
+        yield
+    finally:
+        if folder and (chosen := _working_directory()) != folder:
+            _FOLDERS[folder] = chosen
+            os.chdir(folder)
+        else:
+            _FOLDERS.pop(folder, None)
+        sys.stdout, sys.stderr = sys.stdout or streams[0], sys.stderr or streams[1]
+
+
+def _working_directory() -> str:
+    """Return the working directory of this process; empty where it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
 
 
 def load_named(named: str, flag: str) -> Any:
@@ -78,10 +114,11 @@ def _from_file(path: str, named: str, flag: str) -> ModuleType:
     # Classes find the names in their annotations by the module that they say they are of.
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except Interrupted:
+        with running_user_code():
+            spec.loader.exec_module(module)
+    except (Interrupted, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         del sys.modules[name]
         raise ConfigError(f"{flag} {named}: {path} cannot be loaded: {describe_error(error, named)}") from error
     return module
@@ -89,10 +126,11 @@ def _from_file(path: str, named: str, flag: str) -> ModuleType:
 
 def _imported(place: str, named: str, flag: str) -> ModuleType:
     try:
-        return importlib.import_module(place)
-    except Interrupted:
+        with running_user_code():
+            return importlib.import_module(place)
+    except (Interrupted, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         pyg = isinstance(error, ModuleNotFoundError) and place.split(".")[0] == "torch_geometric"
         hint = "; pip install 'leapmpi[pyg]'" if pyg else ""
         raise ConfigError(

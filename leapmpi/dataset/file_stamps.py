@@ -21,15 +21,16 @@ class FileStamps:
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         paths = [dataset.folder / names.DATASET_FILE, *map(dataset.part_path, range(dataset.parts))]
-        self._stamps = {path: _stamp(path) for path in paths}
+        # The watchdog may look while code of the user has changed the working directory.
+        self._stamps = {path: (path.absolute(), _stamp(path)) for path in paths}
 
     def changed(self) -> str | None:
         """Return a sentence about the first changed file; None if all are the same.
 
         Reads a part only if its inode changed, but neither size nor modification time; then its digests decide.
         """
-        for number, (path, before) in enumerate(self._stamps.items(), start=-1):
-            now = _stamp(path)
+        for number, (path, (place, before)) in enumerate(self._stamps.items(), start=-1):
+            now = _stamp(place)
             if now is None:
                 return self._sentence(path, "it is gone")
             if before is None:

@@ -64,8 +64,8 @@ def ends_the_job(watchdog: Watchdog) -> Iterator[None]:
             raise error
         code = error.exit_code if isinstance(error, LeapmpiError) else INTERRUPTED_CODE
         _end_all(f"{why} ({world.name}, {phases.where()})", code, watchdog, status)
-    except Exception as error:
-        # Memory that was refused, or a defect.
+    except BaseException as error:
+        # Memory that was refused, or a defect; code of users may also exit.
         found = _explain(error, watchdog)
         if world.size == 1:
             record_failure_once(str(found), watchdog.folder, _facts(watchdog))
@@ -97,7 +97,7 @@ def _facts(watchdog: Watchdog) -> Facts:
     return {"rank": world.rank, "host": world.host, **place}
 
 
-def _explain(error: Exception, watchdog: Watchdog) -> LeapmpiError:
+def _explain(error: BaseException, watchdog: Watchdog) -> LeapmpiError:
     """Describe an error that is not a LeapmpiError."""
     world, where = watchdog.world, watchdog.phases.where()
     if is_lack_of_memory(error):

@@ -109,6 +109,7 @@ class Watchdog:
         self.phases = phases
         self.limit = limit
         self.folder: Path | None = None
+        self._place: Path | None = None
         """The run folder, once `enter` has named it."""
         self.has_reported = False
         self.inputs: list[FileStamps] = []
@@ -150,7 +151,8 @@ class Watchdog:
 
     def enter(self, folder: Path) -> None:
         """Write reports, and heartbeats if this rank can reach it, to the run folder from now on. Collective."""
-        self.folder = folder
+        # A report may come while code of the user has changed the working directory.
+        self.folder, self._place = folder, folder.absolute()
         created = None
         if self.world.rank == 0:
             # A folder that cannot hold the heartbeats is no reason to end: the nodes keep theirs.
@@ -376,13 +378,13 @@ class Watchdog:
     def _report(self, why: str, about: Heartbeat | None) -> None:
         """Report once: where there is no run folder that shows who has reported, the lowest rank of the node does."""
         if self.folder or self._peers.lowest_is(self.world.rank):
-            report_failure(why, self.folder, about.facts() if about else {})
+            report_failure(why, self._place, about.facts() if about else {})
 
     def _leave_stack(self) -> None:
         """Write where this rank is, what its threads wait for and their stacks, to the run folder."""
-        if self.folder is None:
+        if self._place is None:
             return
-        folder = self.folder
+        folder = self._place
 
         def write() -> None:
             path = folder / stuck_file(self.world.rank)

@@ -96,6 +96,7 @@ class RunLock:
     def __init__(self, ranks: int = 1, stopping: Callable[[], bool] = lambda: False) -> None:
         """Start without a lock."""
         self.folder: Path | None = None
+        self._place = Path()
         self.lost = False
         self._ranks, self._stopping = ranks, stopping
         self._token = ""
@@ -117,7 +118,8 @@ class RunLock:
             self._take(folder, lambda aside: _outlast(folder / LOCK, aside))
         except OSError as error:
             raise RunFolderError(str(explain(error, folder / LOCK))) from None
-        self.folder = folder
+        # A heartbeat may come while code of the user has changed the working directory.
+        self.folder, self._place = folder, folder.absolute()
 
     def beat(self) -> None:
         """Give a sign of life where it is time for one. Notice that another start has taken over. May block."""
@@ -128,7 +130,7 @@ class RunLock:
                 self._report_stopping()
             if time.monotonic() - self._beaten > BEAT:
                 with suppress(OSError):
-                    self._beat(self.folder)
+                    self._beat(self._place)
 
     def release(self) -> None:
         """Let others take the lock, where it is held."""

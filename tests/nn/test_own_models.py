@@ -1,8 +1,10 @@
 """Users' own modules: PyG's layers give what they give on the whole graph; mistakes get a sentence."""
 
 import re
+import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +18,12 @@ from leapmpi.nn.model import build_model, settings_without_effect
 from leapmpi.nn.own.batch_check import examine
 from leapmpi.nn.own.block_graph import BlockGraph
 from leapmpi.nn.tensors import to_tensors
+from leapmpi.runs.run import load_run
 from leapmpi.sampling.edge_lookup import EdgeDataSampler
 from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.system.counter_rng import TRAIN, DrawKey
 from tests.support import twin
-from tests.support.launch import PROJECT
+from tests.support.launch import PROJECT, mpirun
 
 pyg = pytest.importorskip("torch_geometric", reason="torch_geometric is not installed: pip install 'leapmpi[pyg]'")
 
@@ -201,6 +204,9 @@ def test_what_depends_on_other_roots_is_told(tmp_path, extra, body, sentence):
             r"backward raised .*in <lambda>$",
         ),
         ("", "raise SystemExit(0)", "forward raised SystemExit: 0"),
+        ("", "raise GeneratorExit('bye')", r"forward raised GeneratorExit: bye, at net\.py, line 19, in forward$"),
+        ("", "raise BaseException('bye')", r"forward raised BaseException: bye, at net\.py, line 19, in forward$"),
+        ("raise GeneratorExit('bye')", "return h", r"__init__ raised GeneratorExit: bye, at net\.py, line 16"),
         ("", "return self.b(h, edge_index.flip(0))", r"b \(Mean\) gets an edge_index other than the one"),
         ("", "return self.b(self.b(h, edge_index), edge_index)", "RuntimeError|message passing number 3"),
         ("", "return h", "passes messages 1 time, but --fanout names 2 layers"),
@@ -292,6 +298,61 @@ def test_a_forward_that_enables_gradients_gives_rows_without_one_where_none_is_w
     model = built(written(tmp_path, "", inside))
     with torch.no_grad():
         assert not model(*sample(ROOTS)).requires_grad
+
+
+def test_the_working_directory_of_a_module_is_its_own_and_streams_stay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside/found").touch()
+    model = built(
+        written(
+            tmp_path,
+            "import os; os.chdir('inside')",
+            "import os, sys; assert os.path.exists('found'); sys.stdout = sys.stderr = None; return self.b(h, "
+            "edge_index)",
+        )
+    )
+    streams = sys.stdout, sys.stderr
+    for _ in range(2):
+        model(*sample(ROOTS))
+        assert Path.cwd() == tmp_path
+        assert (sys.stdout, sys.stderr) == streams
+
+
+MISCHIEF = """
+import os, sys, torch
+os.chdir("/")
+class Net(torch.nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.lin, self.runs = torch.nn.Linear(in_channels, out_channels), 0
+    def forward(self, x, adjs):
+        os.chdir("/tmp")
+        sys.stdout.close()
+        sys.stdout = sys.stderr = None
+        self.runs += 1
+        if self.runs > 9:
+            END
+        return self.lin(x[: adjs[-1][2][1]])
+"""
+
+
+@pytest.mark.long(60)
+@pytest.mark.parametrize(("end", "code"), [("pass", 0), ("raise GeneratorExit('bye')", 2)])
+def test_what_a_module_does_to_the_process_does_the_job_no_harm(tmp_path, small_data, end, code):
+    (tmp_path / "net.py").write_text(MISCHIEF.replace("END", end))
+    (tmp_path / "data").symlink_to(small_data)
+    words = "train data --run run --epochs 4 --model net.py:Net --batch-size 64 --device cpu"
+    job = mpirun(2, [sys.executable, "-m", "leapmpi.cli", *words.split()], cwd=tmp_path)
+    assert job.returncode == code, job.stderr
+    assert "Traceback" not in job.stderr
+    run = load_run(tmp_path / "run")
+    assert run.finished == (code == 0)
+    if code:
+        assert "forward raised GeneratorExit: bye, at net.py, line 14, in forward" in job.stderr
+        assert "forward raised GeneratorExit: bye" in run.failure["why"]
+    else:
+        assert "finished in" in job.stdout
 
 
 def test_a_lack_of_memory_is_not_the_module_s_mistake(tmp_path):

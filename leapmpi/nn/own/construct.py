@@ -18,7 +18,7 @@ from torch.nn.parameter import UninitializedParameter
 from leapmpi.config.options import ModelMember
 from leapmpi.config.sections import ModelConfig
 from leapmpi.config.setting import names_code
-from leapmpi.config.user_code import arguments_of, describe_error, load_named
+from leapmpi.config.user_code import arguments_of, describe_error, load_named, running_user_code
 from leapmpi.errors import ConfigError, LeapmpiError, nearest
 from leapmpi.nn.layer import Layer
 from leapmpi.nn.model import Model, stack
@@ -210,10 +210,11 @@ def _chosen(made_by: Any, given: Mapping[str, Any], named: str) -> dict[str, Any
 def _run(action: Callable[[], Any], named: str, what: str) -> Any:
     """Return the result of `action`, which is the user's code. Raises ConfigError for any exception in it."""
     try:
-        return action()
-    except (LeapmpiError, MemoryError):
+        with running_user_code():
+            return action()
+    except (LeapmpiError, MemoryError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise ConfigError(f"{FLAG} {named}: {what} raised {describe_error(error, named)}") from error
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from leapmpi.config.user_code import arguments_of, describe_error
+from leapmpi.config.user_code import arguments_of, describe_error, running_user_code
 from leapmpi.errors import ConfigError, LeapmpiError, counted
 from leapmpi.nn.dropout import DropoutKey, with_seed
 from leapmpi.nn.layer import Layer
@@ -159,10 +159,11 @@ class OwnModel(Model):
     def naming(self, where: str, passage: Passage | None = None) -> Iterator[None]:
         """Name the model, and `where`, in errors of the user's code; lack of memory and our own errors stay."""
         try:
-            yield
-        except LeapmpiError:
+            with running_user_code():
+                yield
+        except (LeapmpiError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             if is_lack_of_memory(error):
                 raise
 
