@@ -208,7 +208,10 @@ def _claim(config: Config, session: Session, lock: RunLock, resumes: bool, repla
 
 
 def _checkpointer(trainer: Trainer, folder: RunFolder, session: Session, found: Found) -> Checkpointer:
-    """Open the records in `folder` and return its checkpointer; the run can be resumed from then on. Collective."""
+    """Open the records in `folder` and return its checkpointer; the run can be resumed from then on. Collective.
+
+    Raises the error of a first checkpoint that cannot be written: nothing is lost yet. A later one costs a warning.
+    """
     world, saved = session.world, found.saved
     checkpointer = Checkpointer(trainer, folder, session.signals, session.job_end, saved.name if saved else None)
     world.on_root(lambda: open_records(checkpointer, saved, found.before))

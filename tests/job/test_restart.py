@@ -326,6 +326,23 @@ def test_a_disk_that_fills_up_costs_a_checkpoint_but_not_the_run(small_data, who
     assert_same(train(chosen), whole)
 
 
+def test_a_first_checkpoint_that_cannot_be_written_ends_the_job_before_it_trains(small_data, at_step, tmp_path):
+    at_step(0, 1, lambda: pytest.fail("it trains"))
+    with largest_file(7000), pytest.raises(ResourceError, match=r"checkpoint/.*: the disk is full"):
+        train(config(small_data, tmp_path / "run"))
+    assert "the disk is full" in json.loads((tmp_path / "run/summary.json").read_text())["why"]
+    assert CheckpointFolder(tmp_path / "run").names() == []
+
+
+def test_weights_of_the_end_that_cannot_be_written_fail_the_run(small_data, tmp_path):
+    chosen = config(small_data, tmp_path / "run", **{"run.checkpoint_every": "0", "train.epochs": 1})
+    with largest_file(5500), pytest.raises(ResourceError, match=r"weights-.*: the disk is full"):
+        train(chosen)
+    run = load_run(tmp_path / "run")
+    assert [each["epoch"] for each in epochs(run)] == [1], "it writes no checkpoint, so it trained"
+    assert "the disk is full" in run.failure["why"]
+
+
 def test_a_checkpoint_folder_that_became_a_file_costs_checkpoints_but_not_the_run(
     small_data, whole, at_step, tmp_path, capsys
 ):
