@@ -235,6 +235,8 @@ def seconds_of(value: object, where: str) -> int:
         value = datetime.combine(value, time())
     if isinstance(value, datetime):
         return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**63:
+        return int(value)
     if type(value) is not int:
         raise DataError(f"{where} is {str(value)[:40]!r}; expected a date, or a whole number as in the time column")
     return value

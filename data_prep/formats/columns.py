@@ -15,7 +15,7 @@ import numpy as np
 
 from data_prep.edges.edge_records import fill, record_type
 from data_prep.formats.integer_lines import COMMENT, scanned
-from data_prep.formats.numeric_text import Layout, is_number, parsed
+from data_prep.formats.numeric_text import Layout, exact_whole, is_number, parsed
 from leapmpi.dataset.hdf5.names import REGRESSION
 from leapmpi.errors import ConfigError, DataError, counted
 
@@ -24,7 +24,7 @@ _UNKNOWN = ("", "nan", "none", "null")
 ROWS_AT_ONCE = 1 << 16
 """Rows of a batch."""
 
-_WHOLE = "whole number of 64 bits, written in digits"
+_WHOLE = "whole number of 64 bits"
 _UNLABELLED = ("", "-1", "nan", "none", "null")
 
 
@@ -203,7 +203,8 @@ class EdgeColumns:
             rows = parsed(path, _lines(text), layout, np.float64, "number", rows_before, tuple(columns))
         values = {column: rows[:, number] for number, column in enumerate(columns)}
         if self.whole_times and self.time is not None and _inexact(values[self.time]):
-            values[self.time] = parsed(path, _lines(text), layout, np.int64, _WHOLE, rows_before, (self.time,))[:, 0]
+            lines, column = _lines(text), (self.time,)
+            values[self.time] = parsed(path, lines, layout, np.int64, _WHOLE, rows_before, column, exact_whole)[:, 0]
         return self.records(values, lambda row: f"{path}, data row {rows_before + row} (counted from 0)")
 
     def of_batch(self, batch: TableColumns) -> np.ndarray:
@@ -239,8 +240,8 @@ def whole_numbers(batch: TableColumns, name: str, wanted: str) -> np.ndarray:
     found = np.empty(len(column), np.int64)
     for row, text in enumerate(column):
         try:
-            found[row] = int(text)
-        except (ValueError, OverflowError):
+            found[row] = exact_whole(text)
+        except ValueError:
             raise DataError(f"{batch.place(row)}: {text[:40]!r} in column {name!r} is not a {wanted}") from None
     return found
 

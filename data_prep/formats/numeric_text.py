@@ -6,9 +6,10 @@ import gzip
 import re
 import warnings
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -67,6 +68,20 @@ class Layout:
     lines_before: int
 
 
+def exact_whole(text: str) -> int:
+    """Return the whole number of 64 bits that `text` spells, in digits or as 1.7e9 or 5.0. Raises ValueError."""
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:
+        raise ValueError(text) from None
+    # An exponent of many digits would take all memory as a whole number.
+    if not number.is_finite() or number.adjusted() > 18 or number != number.to_integral_value():
+        raise ValueError(text)
+    if not -(2**63) <= (found := int(number)) < 2**63:
+        raise ValueError(text)
+    return found
+
+
 def is_number(text: str) -> bool:
     """Return whether `text` is a number; an empty one is not."""
     try:
@@ -103,12 +118,14 @@ def parsed(
     kind: str,
     rows_before: int,
     columns: tuple[int, ...] | None = None,
+    convert: Callable[[str], int] | None = None,
 ) -> np.ndarray:
     """Parse the numbers [rows, columns] in `lines` of `path`, all columns unless given; an empty float field is NaN.
 
-    Raises DataError for what is no `kind`; it counts rows of data from `rows_before` on.
+    convert: conversion of a field, which raises ValueError for what is no `kind`; that of numpy unless given. Raises
+    DataError for what is no `kind`; it counts rows of data from `rows_before` on.
     """
-    for converter in (None, lambda field: float(field or "nan")):
+    for converter in (convert, lambda field: float(field or "nan")):
         try:
             with warnings.catch_warnings():
                 # numpy warns where it would cut 1.5 to the id 1, and where a table is empty.
