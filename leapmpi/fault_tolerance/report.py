@@ -47,23 +47,26 @@ def describe_lost(lost: Sequence[Heartbeat], ranks: int, for_memory: bool) -> st
 
 
 def describe_stall(
-    heartbeats: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, limit: float, seen_by: str
+    heartbeats: Mapping[int, Heartbeat], silent: Collection[int], ranks: int, seconds: float, limit: float, seen_by: str
 ) -> tuple[str, Heartbeat | None]:
-    """Describe a job without progress for `limit` seconds; also return the heartbeat of the rank to blame.
+    """Describe a job without progress for `seconds`, of a --comm-timeout of `limit`.
 
     heartbeats: those that the rank called `seen_by` can see, by rank. silent: those that give no sign of life any more.
+    Also returns the heartbeat of the rank to blame.
     """
     blamed = late_ranks(heartbeats.values(), silent)
-    text = f"no progress for {limit:g} s (--comm-timeout)"
+    text = f"no progress for {seconds:.1f} s (--comm-timeout {limit:g})"
 
-    # A rank that is in no wait is named; where all wait, the network is suspect, and all are listed.
+    # A rank that is in no wait is named, but not if none waits; where all wait, the network is suspect.
     idle = [each for each in blamed if not each.waiting or each.rank in silent]
     if idle:
         names = " and ".join(f"rank {each.rank}/{ranks} on {each.host}, {each.where()}" for each in idle)
         text += f": the job waits for {names}"
     else:
         places = ", ".join(f"rank {each.rank} on {each.host} in {each.where()}" for each in heartbeats.values())
-        text += f" though every rank waits for others, as when a network link is down; as seen by {seen_by}: {places}"
+        all_wait = " though every rank waits for others, as when a network link is down"
+        text += all_wait if any(each.waiting for each in heartbeats.values()) else ", and no rank waits for another"
+        text += f"; as seen by {seen_by}: {places}"
 
     if unseen := [str(rank) for rank in range(ranks) if rank not in heartbeats]:
         text += f"; ranks that cannot be seen from here: {', '.join(unseen)}"

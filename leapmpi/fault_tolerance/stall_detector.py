@@ -67,9 +67,12 @@ class StallDetector:
 
     def is_moving(self, rank: int, now: float, limit: float | None = None) -> bool:
         """Return whether `rank` has moved or computed within `limit` seconds, and is in no endless loop."""
-        activity = self.ranks[rank]
         still = self.quiet_seconds(rank, now) >= (limit or self.limit)
-        return not still and now - activity.moved < PATIENCE * self.limit
+        return not still and self.still_seconds(rank, now) < PATIENCE * self.limit
+
+    def still_seconds(self, rank: int, now: float) -> float:
+        """Return the seconds since `rank` was last seen to move, whether it computed or not."""
+        return now - self.ranks[rank].moved
 
     def quiet_seconds(self, rank: int, now: float) -> float:
         """Return the seconds since `rank` was last seen to move or compute."""

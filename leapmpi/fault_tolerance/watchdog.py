@@ -358,6 +358,7 @@ class Watchdog:
 
     def _report_stall(self, now: float) -> None:
         # Let others write their stacks first: the report may end the job.
+        still = self._activity.still_seconds(self.world.rank, now)
         self._set_state(GIVING_UP)
         self._leave_stack()
         time.sleep(min(_LINGER, self.limit))
@@ -370,7 +371,7 @@ class Watchdog:
         # Rank 0's report matters most: the launcher is on its host, and this rank may be cut off.
         if self.world.rank:
             time.sleep(_LINGER)
-        why, blamed = describe_stall(known, silent, self.world.size, self.limit, self.world.name)
+        why, blamed = describe_stall(known, silent, self.world.size, still, self.limit, self.world.name)
         if self._parent and self._peers.lowest_is(self.world.rank):
             end_launcher(self._parent)
         self._report(why + (f" (stacks in {self.folder}/stuck-rank-*.txt)" if self.folder else ""), blamed)
@@ -382,9 +383,8 @@ class Watchdog:
 
     def _leave_stack(self) -> None:
         """Write where this rank is, what its threads wait for and their stacks, to the run folder."""
-        if self._place is None:
+        if (folder := self._place) is None:
             return
-        folder = self._place
 
         def write() -> None:
             path = folder / stuck_file(self.world.rank)

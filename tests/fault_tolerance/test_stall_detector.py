@@ -44,6 +44,7 @@ def test_a_rank_that_computes_for_very_long_without_a_move_runs_in_circles():
     found = observed(PATIENCE * LIMIT + 50, work=lambda t: 1.0 * t)
     assert found.is_moving(0, PATIENCE * LIMIT - 1)
     assert not found.is_moving(0, PATIENCE * LIMIT + 1)
+    assert found.still_seconds(0, PATIENCE * LIMIT + 1) == PATIENCE * LIMIT + 1
 
 
 def test_after_a_suspension_everything_begins_anew():
