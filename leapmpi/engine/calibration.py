@@ -139,7 +139,8 @@ def _train(ctx: RankContext, key: DrawKey, blocks: list[Block]) -> None:
     set_dummy_features(ctx, sampled)
     tensors: list[Any] = sampled.on_device(ctx.device)
     logits = ctx.model(tensors, ctx.dummy_rows(blocks[-1].n_src), key)
-    ctx.task.loss(logits, ctx.task.dummy_labels(count, logits.dtype, ctx.device), 0.0).backward()
+    loss = ctx.task.loss(logits, ctx.task.dummy_labels(count, logits.dtype, ctx.device), 0.0)
+    ctx.task.checked(loss).backward()
     # The clock of a device is read when its work is done.
     ctx.parameters.gradients[0].item()
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from leapmpi.comm.communicator import Communicator
+from leapmpi.errors import ConfigError, counted
 from leapmpi.evaluation.outputs import Outputs
 from leapmpi.nn.model import Model
 from leapmpi.scoring.class_report import Outcome, counts_of, report
@@ -136,11 +137,32 @@ class OutcomeScoring(Scoring):
 def value_of(metric: Metric, outcomes: list[Outcome], communicator: Communicator) -> float | None:
     """Return the metric of one model's answers and labels of all rounds; None where it is undefined. Collective."""
     if isinstance(metric, CountedMetric):
-        own = metric.combined(np.stack([metric.counts(outputs, labels) for outputs, labels in outcomes]))
-        value = metric.value(metric.combined(communicator.all_gather_rows(own)))
+        own = metric.combined(np.stack([_checked_counts(metric, outputs, labels) for outputs, labels in outcomes]))
+        value = _checked_value(metric, "value", metric.value(metric.combined(communicator.all_gather_rows(own))))
     else:
         value = _ranked(metric, outcomes, communicator)
     return None if math.isnan(value) else value
+
+
+def _checked_counts(metric: CountedMetric, outputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the counts of some outputs. Raises ConfigError for what does not add up over batches and ranks."""
+    found = metric.counts(outputs, labels)
+    if not isinstance(found, np.ndarray) or found.ndim < 1 or found.dtype not in (np.int64, np.float64):
+        kind = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        raise ConfigError(f"--metric {metric.name}: counts returned {kind} and not an array int64[k] or float64[k]")
+    if found.shape != (none := metric.counts(outputs[:0], labels[:0]).shape):
+        raise ConfigError(
+            f"--metric {metric.name}: counts returned an array of shape {list(found.shape)} for "
+            f"{counted(len(outputs), 'root')} and {list(none)} for none; it must not depend on the roots"
+        )
+    return found
+
+
+def _checked_value(metric: Metric, function: str, value: Any) -> float:
+    """Return `value`, what `function` of `metric` returned, as a float. Raises ConfigError for another type."""
+    if not isinstance(value, int | float | np.integer | np.floating):
+        raise ConfigError(f"--metric {metric.name}: {function} returned {type(value).__name__} and not a real number")
+    return float(value)
 
 
 def _ranked(metric: Metric, outcomes: list[Outcome], communicator: Communicator) -> float:
@@ -162,5 +184,6 @@ def _ranked(metric: Metric, outcomes: list[Outcome], communicator: Communicator)
     if communicator.rank == 0:
         given, truth = np.split(gathered, [outputs.shape[1]], axis=1)
         value = metric.score(given, truth if labels.ndim == 2 else truth[:, 0].astype(np.int64))
+        value = _checked_value(metric, "score", value)
         answer = np.array([value]).view(np.int64)
     return float(communicator.broadcast(answer, "control").view(np.float64)[0])

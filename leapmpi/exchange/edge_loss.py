@@ -75,7 +75,8 @@ class EdgeLoss:
             labels = None if step.labels is None else torch.from_numpy(step.labels).to(device)
             found = scores_of(scorer, rows, step)
             batch = len(self.plan.edges)
-            loss = torch.stack([self.task.loss_of_edges(*each, labels, batch) for each in found]).sum()
+            losses = [self.task.checked(self.task.loss_of_edges(*each, labels, batch)) for each in found]
+            loss = torch.stack(losses).sum()
             loss.backward()
         assert rows.grad is not None, "scores depend on all rows, if by nothing"
 

@@ -246,7 +246,7 @@ class ExchangeMode(ABC):
         weight: float | np.ndarray | Tensor = minibatch.root_weights[number]
         if isinstance(weight, np.ndarray):
             weight = torch.from_numpy(weight).to(logits.device, logits.dtype)
-        return self.ctx.task.loss(logits, labels, weight)
+        return self.ctx.task.checked(self.ctx.task.loss(logits, labels, weight))
 
 
 @dataclass(frozen=True)

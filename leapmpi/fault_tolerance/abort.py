@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import sysconfig
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from leapmpi.comm.world import abort
 from leapmpi.errors import DataError, Interrupted, LeapmpiError, ResourceError
@@ -119,4 +122,21 @@ def _explain(error: BaseException, watchdog: Watchdog) -> LeapmpiError:
             kept = f" (traceback in {path})"
     # The first line: torch appends the calls inside its library.
     text = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
-    return Failure(f"{world.name} failed in {where}: {text}{kept}")
+    return Failure(f"{world.name} failed in {where}: {text}{_place_of(error)}{kept}")
+
+
+def _place_of(error: BaseException) -> str:
+    """Describe the innermost line where `error` arose in code of neither leapmpi, Python nor an installed package.
+
+    Such as a metric of the user's. Empty where there is none.
+    """
+    installed = [
+        str(Path(__file__).parents[1]),
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+    ]
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<", *(f"{folder}{os.sep}" for folder in installed)))
+    ]
+    return f", at {Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}" if own else ""

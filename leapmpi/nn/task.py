@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -95,6 +95,23 @@ class Task(ABC):
 
         `outputs` is float[roots, width], `weight` one number for all roots, or float[roots]; labels as above.
         """
+
+    def checked(self, loss: Any) -> Tensor:
+        """Return `loss`, the result of `loss`. Raises ConfigError where it is no real number that has a gradient."""
+        where = f"--task {self.name}: loss"
+        if not isinstance(loss, Tensor):
+            raise ConfigError(f"{where} returned {type(loss).__name__} and not a tensor of one real number")
+        if loss.numel() != 1 or not loss.is_floating_point():
+            kind = str(loss.dtype).removeprefix("torch.")
+            raise ConfigError(
+                f"{where} returned a tensor of shape {list(loss.shape)} and type {kind} and not one real number; sum "
+                "over the roots"
+            )
+        if torch.is_grad_enabled() and not loss.requires_grad:
+            raise ConfigError(
+                f"{where} returned a tensor through which no gradient flows; leave out no_grad and detach"
+            )
+        return loss
 
     def answer(self, outputs: Tensor) -> Tensor:
         """Convert the model's outputs float[n, width] to the input of metrics, by default unchanged. Local."""

@@ -77,7 +77,7 @@ def _compute_once(ctx: RankContext, config: Config, roots: np.ndarray, blocks: l
         types = ctx.sampler.types.of_original(blocks[-1].src_original).astype(np.int64)
         features = replace(features, types=torch.from_numpy(types).to(ctx.device))
     labels = ctx.task.dummy_labels(len(roots), getattr(torch, config.train.parameter_dtype), ctx.device)
-    ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0).backward()
+    ctx.task.checked(ctx.task.loss(ctx.model(tensors, features, key), labels, 1.0)).backward()
     ctx.parameters.gradients.zero_()
     with torch.no_grad():
         ctx.model(tensors, features, None)

@@ -121,3 +121,28 @@ def test_two_tasks_of_one_class_keep_their_names(monkeypatch):
     monkeypatch.setattr(TASKS, "load", lambda _: genuine("multi-class"))
     first, second = task("multi-class"), task("multi-class", task="multi-label")
     assert (first.name, second.name) == ("multi-class", "multi-label")
+
+
+@pytest.mark.parametrize(
+    ("loss", "sentence"),
+    [
+        (None, "loss returned NoneType and not a tensor"),
+        (1.0, "loss returned float and not a tensor"),
+        (
+            torch.ones(3, requires_grad=True),
+            r"shape \[3\] and type float32 and not one real number; sum over the roots",
+        ),
+        (torch.tensor(3), r"shape \[\] and type int64 and not one real number"),
+        (torch.tensor(1j, requires_grad=True), "type complex64 and not one real number"),
+        (torch.tensor(1.0), "through which no gradient flows"),
+    ],
+)
+def test_a_loss_that_is_no_real_number_with_a_gradient_gets_a_sentence(loss, sentence):
+    with pytest.raises(ConfigError, match=f"--task multi-class: .*{sentence}"):
+        task("multi-class").checked(loss)
+
+
+def test_a_loss_without_a_gradient_will_do_where_none_is_wanted():
+    loss = torch.tensor(1.0)
+    with torch.no_grad():
+        assert task("multi-class").checked(loss) is loss

@@ -108,7 +108,7 @@ class ShareTraining:
                 weight = share.weights
             else:
                 weight = torch.from_numpy(share.weights).to(device, outputs.dtype)
-            loss = self.ctx.task.loss(outputs, labels, weight)
+            loss = self.ctx.task.checked(self.ctx.task.loss(outputs, labels, weight))
             self.ctx.model.backward(loss)
         return float(loss.detach())
 
