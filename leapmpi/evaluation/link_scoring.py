@@ -30,7 +30,7 @@ from leapmpi.evaluation.known_triples import KnownTriples
 from leapmpi.evaluation.outputs import Round
 from leapmpi.evaluation.scoring import Scores, Scoring
 from leapmpi.exchange.context import RankContext
-from leapmpi.nn.scorer import Scorer, relations_for
+from leapmpi.nn.scorer import Scorer, checked, relations_for
 from leapmpi.runs import progress_line
 from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sharded.id_set import IdSet
@@ -283,7 +283,8 @@ class LinkScoring(Scoring):
     ) -> torch.Tensor:
         """Score `candidates` (float[k, D]) for the end `replaced` of `edges`, whose other ends are `staying`. Local."""
         (scorer, as_sources), relations = self._scorer_of(replaced), self._relations(edges, staying)
-        return scorer(*((candidates, staying) if as_sources else (staying, candidates)), *relations)
+        ends = (candidates, staying) if as_sources else (staying, candidates)
+        return checked(scorer, scorer(*ends, *relations), len(candidates))
 
     def _scorer_of(self, replaced: int) -> tuple[Scorer, bool]:
         """Return the scorer of candidates for the end `replaced`, and whether it reads them as sources. Local."""
@@ -314,9 +315,10 @@ class LinkScoring(Scoring):
         """
         (scorer, as_sources), relations = self._scorer_of(replaced), self._relations(edges, staying)
         if as_sources:
-            scores = scorer.all_sources(embeddings, staying, *relations).numpy()
+            found = scorer.all_sources(embeddings, staying, *relations)
         else:
-            scores = scorer.all_pairs(staying, embeddings, *relations).numpy()
+            found = scorer.all_pairs(staying, embeddings, *relations)
+        scores = checked(scorer, found, len(staying), len(embeddings)).numpy()
         scores[self._known.mask(edges, replaced, *self.outputs.ctx.local_range)] = -np.inf
         limit = true[:, None]
         return (scores > limit).sum(axis=1), (scores == limit).sum(axis=1)

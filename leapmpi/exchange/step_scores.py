@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leapmpi.nn.scorer import Scorer, relations_for, take_rows
+from leapmpi.nn.scorer import Scorer, checked, relations_for, take_rows
 from leapmpi.plan.distinct_vertices import DistinctVertices, distinct
 from leapmpi.plan.edge_plan import EdgeStep
 from leapmpi.sampling.replaced_ends import OwnEnds, Rows, SharedEnds
@@ -52,7 +52,8 @@ def _of_step(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
     shared = [each for each in step.replaced if isinstance(each, SharedEnds)]
     own = [each.ends for each in step.replaced if isinstance(each, OwnEnds)]
     if not step.replaced or not len(step.source):
-        edges = _of_pairs(scorer, rows, step.source, step.destination, step.relations)
+        classes = not step.replaced
+        edges = _of_pairs(scorer, rows, step.source, step.destination, step.relations, classes)
         yield Scores(edges[:, None] if step.replaced else edges)
     elif shared:
         yield from _shared(scorer, rows, step, shared)
@@ -61,11 +62,17 @@ def _of_step(scorer: Scorer, rows: Tensor, step: EdgeStep) -> Iterator[Scores]:
 
 
 def _of_pairs(
-    scorer: Scorer, rows: Tensor, source: np.ndarray, destination: np.ndarray, relations: np.ndarray | None
+    scorer: Scorer,
+    rows: Tensor,
+    source: np.ndarray,
+    destination: np.ndarray,
+    relations: np.ndarray | None,
+    classes: bool = False,
 ) -> Tensor:
-    """Score pairs by number, with relations int64[pairs]: float[pairs], or float[pairs, classes]."""
+    """Score pairs by number, with relations int64[pairs]: float[pairs], or float[pairs, classes] where `classes`."""
     ends = (take_rows(rows, _on(rows, each)) for each in (source, destination))
-    return scorer(*ends, *relations_for(scorer, relations, rows.device))
+    found = scorer(*ends, *relations_for(scorer, relations, rows.device))
+    return checked(scorer, found, len(source), -1) if classes else checked(scorer, found, len(source))
 
 
 def _own(scorer: Scorer, rows: Tensor, step: EdgeStep, ends: list[np.ndarray]) -> Tensor:
@@ -128,13 +135,14 @@ def _products(scorer: Scorer, rows: Tensor, step: EdgeStep, chosen: Rows, lists:
     relations = None if step.relations is None else step.relations[chosen]
     relation = relations_for(scorer, relations, rows.device)
     source, destination = (take_rows(rows, _on(rows, each[chosen])) for each in (step.source, step.destination))
-    found = [scorer(source, destination, *relation)[:, None]]
+    found = [checked(scorer, scorer(source, destination, *relation), len(source))[:, None]]
     for numbers, replaces_source in zip(lists, (False, True), strict=False):
         candidates = take_rows(rows, _on(rows, numbers))
         if replaces_source:
-            found.append(scorer.all_sources(candidates, destination, *relation))
+            scores = scorer.all_sources(candidates, destination, *relation)
         else:
-            found.append(scorer.all_pairs(source, candidates, *relation))
+            scores = scorer.all_pairs(source, candidates, *relation)
+        found.append(checked(scorer, scores, len(source), len(candidates)))
     return found
 
 

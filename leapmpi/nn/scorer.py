@@ -6,6 +6,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,6 +53,22 @@ class Scorer(nn.Module):
     def all_sources(self, source: Tensor, destination: Tensor) -> Tensor:
         """Score float[n, D], float[k, D] -> float[k, n]: every destination with every source, as `forward`."""
         return every_pair(lambda ends, others: self(others, ends), destination, source)
+
+
+def checked(scorer: Scorer, scores: Any, *shape: int) -> Tensor:
+    """Return the `scores` that `scorer` returned. Raises ConfigError unless they are real numbers of this `shape`.
+
+    A last length of -1 stands for one score, or for one of each class.
+    """
+    named = f"link.scorer: {type(scorer).__name__} returned"
+    wanted = f"real numbers of shape {[length for length in shape if length >= 0]}"
+    if not isinstance(scores, Tensor):
+        raise ConfigError(f"{named} {type(scores).__name__} and not {wanted}")
+    found = (*scores.shape[:1], -1) if shape[-1] < 0 and scores.ndim in (1, 2) else scores.shape
+    if tuple(found) != shape or not scores.is_floating_point():
+        kind = str(scores.dtype).removeprefix("torch.")
+        raise ConfigError(f"{named} {kind} of shape {list(scores.shape)} and not {wanted}")
+    return scores
 
 
 def every_pair(score: Callable[[Tensor, Tensor], Tensor], rows: Tensor, others: Tensor) -> Tensor:

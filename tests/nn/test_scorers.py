@@ -8,7 +8,7 @@ from leapmpi.errors import ConfigError
 from leapmpi.exchange.step_scores import scores_of
 from leapmpi.nn.model import initialise
 from leapmpi.nn.pair_losses import PAIR_LOSSES
-from leapmpi.nn.scorer import SCORERS, build_scorer
+from leapmpi.nn.scorer import SCORERS, build_scorer, checked
 from leapmpi.plan.edge_plan import plan_edges
 from leapmpi.sampling.replaced_ends import OwnEnds, SharedEnds
 
@@ -208,3 +208,26 @@ def test_a_reciprocal_scorer_ranks_sources_by_vectors_of_reversed_relations():
 def test_a_plain_graph_has_no_relations_to_reverse():
     with pytest.raises(ConfigError, match="a plain graph has no relations to reverse"):
         build_scorer("distmult-reciprocal", WIDTH)
+
+
+@pytest.mark.parametrize(
+    ("scores", "shape", "sentence"),
+    [
+        (None, (5,), r"returned NoneType and not real numbers of shape \[5\]"),
+        (1.0, (5,), "returned float and not"),
+        (torch.zeros(5, 2), (5,), r"returned float32 of shape \[5, 2\] and not real numbers of shape \[5\]"),
+        (torch.zeros(()), (5,), r"returned float32 of shape \[\] and not"),
+        (torch.zeros(5, dtype=torch.int64), (5,), r"returned int64 of shape \[5\] and not"),
+        (torch.zeros(4), (5, -1), r"returned float32 of shape \[4\] and not"),
+        (torch.zeros(5, 2, 2), (5, -1), r"returned float32 of shape \[5, 2, 2\] and not"),
+        (torch.zeros(5, 2), (5, 3), r"returned float32 of shape \[5, 2\] and not real numbers of shape \[5, 3\]"),
+    ],
+)
+def test_scores_of_another_shape_or_type_get_a_sentence(scores, shape, sentence):
+    with pytest.raises(ConfigError, match=f"link.scorer: Dot {sentence}"):
+        checked(build_scorer("dot", WIDTH), scores, *shape)
+
+
+def test_scores_of_classes_are_one_or_one_of_each():
+    for scores in (torch.zeros(5), torch.zeros(5, 2)):
+        assert checked(build_scorer("dot", WIDTH), scores, 5, -1) is scores
