@@ -168,8 +168,10 @@ def describe_error(error: BaseException, named: str) -> str:
     # The innermost line of the user's own file; of a library called from there only the innermost of all.
     frames = traceback.extract_tb(error.__traceback__)
     place = named.rpartition(":")[0]
-    file = place if place.endswith(".py") else getattr(sys.modules.get(place), "__file__", None) or ""
-    own = [frame for frame in frames if file.endswith(".py") and Path(frame.filename).name == Path(file).name]
+    if place.endswith(".py"):
+        own = [frame for frame in frames if Path(frame.filename).name == Path(place).name]
+    else:
+        own = [frame for frame in frames if frame.filename == getattr(sys.modules.get(place), "__file__", None)]
     if not own:
         return sentence
     return f"{sentence}, at {Path(own[-1].filename).name}, line {own[-1].lineno}, in {own[-1].name}"

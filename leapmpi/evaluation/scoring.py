@@ -150,7 +150,7 @@ def _checked_counts(metric: CountedMetric, outputs: np.ndarray, labels: np.ndarr
     if not isinstance(found, np.ndarray) or found.ndim < 1 or found.dtype not in (np.int64, np.float64):
         kind = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
         raise ConfigError(f"--metric {metric.name}: counts returned {kind} and not an array int64[k] or float64[k]")
-    if found.shape != (none := metric.counts(outputs[:0], labels[:0]).shape):
+    if found.shape != (none := np.shape(metric.counts(outputs[:0], labels[:0]))):
         raise ConfigError(
             f"--metric {metric.name}: counts returned an array of shape {list(found.shape)} for "
             f"{counted(len(outputs), 'root')} and {list(none)} for none; it must not depend on the roots"
