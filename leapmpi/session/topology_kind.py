@@ -34,7 +34,7 @@ from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times
 from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
-from leapmpi.sampling.sharded.source_names import name_sources
+from leapmpi.sampling.sharded.owner_names import name_sources
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_bytes, shard_of
 from leapmpi.system.memory import available_bytes, check_memory
 

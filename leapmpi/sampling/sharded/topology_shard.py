@@ -126,7 +126,7 @@ def load_shard_of_topology(
     """Load the lists of the vertices of consecutive `parts`, from their files alone.
 
     weights, times, labels: whether to hold those of edges, which the dataset must have; numbered: whether to number
-    sources, for names, too (source_names.py). in_file: whether the lists stay in a file on the disk of temporary files,
+    sources, for names, too (owner_names.py). in_file: whether the lists stay in a file on the disk of temporary files,
     not in memory.
 
     Raises DataError for a missing or damaged part, or a negative weight, and with `in_file` those of `unnamed_file`.
