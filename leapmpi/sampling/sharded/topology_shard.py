@@ -181,18 +181,16 @@ def with_names(shard: TopologyShard, original: np.ndarray, degree: np.ndarray) -
     return replace(shard, own=replace(shard.own, original_id=names, outside_degree=degree, unnamed=0))
 
 
-def shard_bytes(
-    topology: Topology, first: int, end: int, named: bool, room: int | None = None, finding: int = 0
-) -> int:
-    """Return the bytes in memory of the shard of vertices `first` to `end` (exclusive) of a whole `topology`. Local.
+def shard_bytes(shard: TopologyShard, named: bool, room: int | None = None, finding: int = 0) -> int:
+    """Return the bytes in memory of `shard`, whose sources are not numbered, or of it with names. Local.
 
     room: bytes for its lists, which are in a file if they take more; None: as many as they take. finding: as in
     `Topology.memory_bytes`.
     """
-    own = _cut(topology, first, end)
+    own = shard.own
     # Named remote sources add their id, original id and in-degree.
-    outside = _outside_sources(own.indices, topology.vertices, first, end).count if named else 0
-    return own.memory_bytes(room, finding) + (topology.indices.itemsize + 16) * outside
+    outside = _outside_sources(own.indices, shard.vertices, shard.first, shard.end).count if named else 0
+    return own.memory_bytes(room, finding) + (own.indices.itemsize + 16) * outside
 
 
 def _outside_sources(indices: np.ndarray, vertices: int, first: int, end: int) -> IdSet:
