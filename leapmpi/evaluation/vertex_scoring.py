@@ -31,6 +31,8 @@ def _sample(
     dataset: Dataset, topology: Topology | TopologyShard, ctx: RankContext, stream: int, ids: np.ndarray, limit: int
 ) -> np.ndarray:
     """Return the places int64[k] among `ids` of at most `limit` to score. Collective with a sharded topology."""
+    if limit >= len(ids):
+        return np.arange(len(ids))
     if isinstance(ctx.sampler, ShardedSampler):
         # Rank 0 alone needs all names. Owners send them: there may be thousands of part files.
         names = ctx.sampler.names_of(np.asarray(ids if ctx.communicator.rank == 0 else ids[:0], np.int64))

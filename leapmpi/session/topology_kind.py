@@ -34,7 +34,7 @@ from leapmpi.sampling.edge_lookup import bounds_by_root, reads_times, uses_times
 from leapmpi.sampling.negative_sampler import negatives_named
 from leapmpi.sampling.sampler import NAMED_LISTS
 from leapmpi.sampling.samplers.temporal import AUTO, LATEST_EDGE
-from leapmpi.sampling.sharded.source_names import name_sources
+from leapmpi.sampling.sharded.owner_names import name_sources
 from leapmpi.sampling.sharded.topology_shard import TopologyShard, load_shard_of_topology, shard_bytes, shard_of
 from leapmpi.system.memory import available_bytes, check_memory
 
@@ -211,14 +211,14 @@ def lists_in_memory(config: Config, dataset: Dataset, topology: Topology, ranks:
         return [topology.memory_bytes(room, READS_BYTES * dataset.vertices * topology.exceeds(room))] * ranks
     offsets, named = rank_offsets(dataset.offsets, ranks), names_sources(config, dataset)
     room = None if room is None else room // ranks
-    finds = any(shard_of(topology, *each, False).own.exceeds(room) for each in pairwise(offsets.tolist()))
+    shards = [shard_of(topology, *each, False) for each in pairwise(offsets.tolist())]
+    finds = any(each.own.exceeds(room) for each in shards)
 
-    def of_rank(first: int, end: int) -> int:
-        edges = int(topology.indptr[end] - topology.indptr[first])
-        finding = shared_reads_bytes(end - first, edges, dataset.vertices) if finds else 0
-        return shard_bytes(topology, first, end, named, room, finding)
+    def memory(shard: TopologyShard) -> int:
+        finding = shared_reads_bytes(shard.own.vertices, shard.own.edges, dataset.vertices) if finds else 0
+        return shard_bytes(shard, named, room, finding)
 
-    return [of_rank(first, end) for first, end in pairwise(offsets.tolist())]
+    return list(map(memory, shards))
 
 
 def list_room(config: Config) -> int | None:

@@ -227,15 +227,19 @@ def _add_vectors(out, positions, rows):
 
 @compiled
 def _add_numbers(out, positions, rows):
-    """Compute `add_rows` of any type."""
+    """Compute `add_rows` of any types."""
     for k in range(len(rows)):
         for f in range(rows.shape[1]):
             out[positions[k], f] += rows[k, f]
 
 
 def add_rows(out: np.ndarray, positions: np.ndarray, rows: np.ndarray) -> None:
-    """Add row k of `rows` to row positions[k] (int64, which may repeat) of `out`, in their order."""
-    (_add_vectors if out.dtype == np.float32 else _add_numbers)(out, positions, rows)
+    """Add row k of `rows` to row positions[k] (int64, which may repeat) of `out`, in their order.
+
+    All are C-contiguous; the types of `rows` and `out` may differ.
+    """
+    # Vectors are read by address, so both must be of their type.
+    (_add_vectors if out.dtype == rows.dtype == np.float32 else _add_numbers)(out, positions, rows)
 
 
 @intrinsic

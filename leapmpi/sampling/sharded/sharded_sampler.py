@@ -17,8 +17,8 @@ from leapmpi.sampling.node_wise import NodeWiseSampler
 from leapmpi.sampling.sampler import FRONTIER_GLOBAL, LOCAL, Drawn, Sampler
 from leapmpi.sampling.sharded.answer_format import AnswerFormat
 from leapmpi.sampling.sharded.list_copies import ListCopies
+from leapmpi.sampling.sharded.owner_names import names_by_owner
 from leapmpi.sampling.sharded.remote_lists import HopDraws, RemoteLists
-from leapmpi.sampling.sharded.source_names import names_by_owner
 from leapmpi.sampling.sharded.topology_shard import NoWholeTopology, TopologyShard
 from leapmpi.system.counter_rng import ORDER, DrawKey
 
@@ -152,7 +152,7 @@ class ShardedSampler(Sampler):
     def names_of(self, vertices: np.ndarray) -> np.ndarray:
         """Return the original ids int64[k] of `vertices` (int64[k], those of any ranks). Collective."""
         lists = self._lists
-        return names_by_owner(vertices, self.shard, lists.communicator, lists.rank_offsets)[:, 0].copy()
+        return names_by_owner(vertices, self.shard, lists.communicator, lists.rank_offsets)
 
     def batches(
         self, train: np.ndarray, seed: int, epoch: int, batch_size: int, stream: int = ORDER

@@ -126,7 +126,7 @@ def load_shard_of_topology(
     """Load the lists of the vertices of consecutive `parts`, from their files alone.
 
     weights, times, labels: whether to hold those of edges, which the dataset must have; numbered: whether to number
-    sources, for names, too (source_names.py). in_file: whether the lists stay in a file on the disk of temporary files,
+    sources, for names, too (owner_names.py). in_file: whether the lists stay in a file on the disk of temporary files,
     not in memory.
 
     Raises DataError for a missing or damaged part, or a negative weight, and with `in_file` those of `unnamed_file`.
@@ -181,18 +181,16 @@ def with_names(shard: TopologyShard, original: np.ndarray, degree: np.ndarray) -
     return replace(shard, own=replace(shard.own, original_id=names, outside_degree=degree, unnamed=0))
 
 
-def shard_bytes(
-    topology: Topology, first: int, end: int, named: bool, room: int | None = None, finding: int = 0
-) -> int:
-    """Return the bytes in memory of the shard of vertices `first` to `end` (exclusive) of a whole `topology`. Local.
+def shard_bytes(shard: TopologyShard, named: bool, room: int | None = None, finding: int = 0) -> int:
+    """Return the bytes in memory of `shard`, whose sources are not numbered, or of it with names. Local.
 
     room: bytes for its lists, which are in a file if they take more; None: as many as they take. finding: as in
     `Topology.memory_bytes`.
     """
-    own = _cut(topology, first, end)
+    own = shard.own
     # Named remote sources add their id, original id and in-degree.
-    outside = _outside_sources(own.indices, topology.vertices, first, end).count if named else 0
-    return own.memory_bytes(room, finding) + (topology.indices.itemsize + 16) * outside
+    outside = _outside_sources(own.indices, shard.vertices, shard.first, shard.end).count if named else 0
+    return own.memory_bytes(room, finding) + (own.indices.itemsize + 16) * outside
 
 
 def _outside_sources(indices: np.ndarray, vertices: int, first: int, end: int) -> IdSet:

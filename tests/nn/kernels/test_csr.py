@@ -84,3 +84,10 @@ def test_both_implementations_add_rows_alike(counts, sources):
     csr.add_rows(sums[0], positions, rows)
     csr_torch.add_rows(sums[1], positions, rows)
     assert torch.equal(sums[0], sums[1])
+
+
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_rows_of_another_type_are_added_by_their_values(dtypes):
+    sums, rows = torch.zeros(3, 20, dtype=dtypes[0]), torch.arange(40, dtype=dtypes[1]).view(2, 20)
+    csr.add_rows(sums, torch.tensor([0, 2]), rows)
+    assert sums[[0, 2]].tolist() == rows.tolist()

@@ -329,4 +329,4 @@ def test_a_shard_of_a_whole_topology_and_its_bytes(named, whole):
         same([found.own], [wanted.own])
         np.testing.assert_array_equal(found.outside if named else [], wanted.outside if named else [])
         assert (found.first_edge, found.vertices, found.edges) == (wanted.first_edge, wanted.vertices, wanted.edges)
-        assert wanted.nbytes == shard_bytes(topology, first, end, named)
+        assert wanted.nbytes == shard_bytes(shard_of(topology, first, end, False), named)
