@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from data_prep.workspace import Workspace
     from leapmpi.dataset.graph import Graph
 
+_MOST_WORKERS = 1024
 EDGE_SHARES = "hold edges back for link prediction: shares of training, validation and test edges, as 0.8,0.1,0.1"
 LABEL_SHARES = "hold labels of edges back, and leave the edges in the graph, for edge classification: shares as above"
 SHARE = (
@@ -95,7 +96,7 @@ def add_code(parser: argparse.ArgumentParser) -> None:
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add --workers to the flags of a command."""
     workers = "threads that share the work, by default the cores that the process may use; the result is the same"
-    parser.add_argument("--workers", type=number_between(1), metavar="N", help=workers)
+    parser.add_argument("--workers", type=number_between(1, _MOST_WORKERS), metavar="N", help=workers)
 
 
 def add_share(parser: argparse.ArgumentParser) -> None:

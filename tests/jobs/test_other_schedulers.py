@@ -19,6 +19,7 @@ from tests.support.launch import PROJECT
 SCHEMA = json.loads((PROJECT / "tests/jobs/mpijob_v2beta1.json").read_text())
 SIZE = ["--nodes", "2", "--ranks-per-node", "2", "--cores-per-rank", "4", "--time", "02:30:00"]
 TRAIN = ["--prepare", "partition g.h5 data", "train", "data"]
+KUBERNETES = ["--scheduler", "kubernetes", "--image", "i"]
 
 
 @pytest.fixture
@@ -126,6 +127,21 @@ def test_a_manifest_has_the_form_of_an_mpijob(submitted):
 
 
 @pytest.mark.parametrize(
+    ("given", "kubernetes", "pbs", "slurm"),
+    [
+        ("4096", '"memory": "4096Mi"', "mem=4096mb", "--mem=4096M"),
+        ("64gb", '"memory": "64Gi"', "mem=64gb", "--mem=64G"),
+        ("0", '"cpu": 1\n', "ncpus=1:mpiprocs=1:ompthreads=1\n", "--mem=0\n"),
+    ],
+)
+def test_memory_is_written_as_each_scheduler_reads_it(submitted, given, kubernetes, pbs, slurm):
+    memory = ["--memory-per-node", given]
+    assert kubernetes in submitted(*KUBERNETES, *memory, "train", "papers")
+    assert pbs in submitted("--scheduler", "pbs", *memory, *TRAIN)
+    assert slurm in submitted(*memory, *TRAIN)
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--scheduler", "kubernetes", "train", "d"], "--scheduler kubernetes: name the container image"),
@@ -135,10 +151,21 @@ def test_a_manifest_has_the_form_of_an_mpijob(submitted):
             "--prepare-tasks: jobs of this scheduler have no arrays",
         ),
         (["--prepare-tasks", "2", "--prepare", "synth g.h5", "train", "data"], "'synth g.h5' has no shares to give"),
+        (["--prepare-tasks", "2", "--prepare", "import e g --share=0/2", "train", "data"], "has no shares to give"),
         (
-            ["--scheduler", "kubernetes", "--image", "i", "--name", "A", "train", "d"],
-            "Kubernetes allows lower-case letters",
+            [*KUBERNETES, "--name", "A", "train", "d"],
+            "Kubernetes allows at most 54 lower-case letters",
         ),
+        ([*KUBERNETES, "--name", "1st", "train", "d"], "with a letter first and no dash at the end"),
+        ([*KUBERNETES, "--name", "ends-", "train", "d"], "and no dash at the end"),
+        ([*KUBERNETES, "--name", "\u00e4", "train", "d"], "lower-case letters"),
+        ([*KUBERNETES, "--nodes", "11", "--name", 54 * "a", "train", "d"], "at most 53 lower-case letters"),
+        ([*KUBERNETES, "--image", "", "train", "d"], "name the container image"),
+        ([*KUBERNETES, "--image", "my image", "train", "d"], "--image 'my image' is not the name of an image"),
+        ([*KUBERNETES, "--image", "site/Image:1", "train", "d"], "'site/Image:1' is not the name of an image"),
+        ([*KUBERNETES, "--volume-claim", "my_graphs", "train", "d"], "'my_graphs' is not the name of a claim"),
+        ([*KUBERNETES, "--memory-per-node", "12X", "train", "d"], "--memory-per-node: '12X' is not a size of memory"),
+        (["--memory-per-node=-4G", *TRAIN], "--memory-per-node: '-4G' is not a size of memory"),
         (["--scheduler", "pbs", "--stage", "/tmp", *TRAIN], "--stage: only jobs of Slurm have it, not those of pbs"),
         (["--scheduler", "flux", "--launcher", "srun", *TRAIN], "--launcher: srun is Slurm's"),
         (["--scheduler", "pbs", "--time", "soon", *TRAIN], "'soon' is not a time limit"),

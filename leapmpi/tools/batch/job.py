@@ -71,7 +71,7 @@ def preparation_jobs(commands: Sequence[str], tasks: int, scheduler: Scheduler, 
         words = _words(text)
         plain = Job(f"{name}-prepare", words, program="leapmpi-prep", about=about)
         if tasks > 1:
-            if words[0] not in _STAGES_OF_TASKS or "--share" in words:
+            if words[0] not in _STAGES_OF_TASKS or any(each.partition("=")[0] == "--share" for each in words):
                 known = " and ".join(_STAGES_OF_TASKS)
                 raise ConfigError(f"--prepare-tasks: {text!r} has no shares to give; {known} have, without --share")
             if scheduler.task is None:

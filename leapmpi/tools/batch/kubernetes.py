@@ -6,14 +6,29 @@ JSON, which is also YAML, and which kubectl takes as it is.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from leapmpi.errors import ConfigError
 from leapmpi.tools.batch.shell import words
-from leapmpi.tools.batch.site import Job, Site, seconds_of
+from leapmpi.tools.batch.site import Job, Site, memory_of, seconds_of
 
 _MOUNT = "/data"
 _ATTEMPTS = 3
+
+_LABEL = r"[a-z](?:[-a-z0-9]*[a-z0-9])?"
+_LONGEST_LABEL = 63
+"""Names of hosts, by RFC 1035 and 1123; those of services begin with a letter."""
+
+_CLAIM = r"(?=.{1,253}$)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+
+_PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_IMAGE = (
+    r"(?:[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?(?::\d{1,5})?/)?"
+    rf"{_PART}(?:/{_PART})*"
+    r"(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+"""An image: a registry, the path in it, a tag and a digest, as in registry.site:5000/graphs/leapmpi:1."""
 
 
 def manifest(site: Site, job: Job) -> str:
@@ -21,17 +36,13 @@ def manifest(site: Site, job: Job) -> str:
 
     Raises ConfigError for what an MPIJob cannot have.
     """
-    if not site.image:
-        raise ConfigError("--scheduler kubernetes: name the container image that has leapmpi and sshd by --image")
-    if job.runs:
-        raise ConfigError("--scheduler kubernetes: an MPIJob has no array; submit a job for each --index of the sweep")
-    if not job.name.islower() or not all(letter.isalnum() or letter == "-" for letter in job.name):
-        raise ConfigError(f"--name {job.name}: Kubernetes allows lower-case letters, digits and dashes")
+    _check(site, job)
     mpirun = ["mpirun", "-n", str(site.ranks), "--bind-to", "none", "-x", f"OMP_NUM_THREADS={site.cores_per_rank}"]
     launch = words(*mpirun, *site.launcher_options, job.program, *job.command)
     lines = [*site.commands, *([f"cd {_MOUNT}"] if site.volume_claim else []), f"exec {launch}"]
     limits: dict[str, Any] = {"cpu": site.ranks_per_node * site.cores_per_rank}
-    limits |= {"memory": _memory(site.memory_per_node)} if site.memory_per_node else {}
+    number, unit = memory_of(site)
+    limits |= {"memory": f"{number}{unit}i"} if number else {}
     limits |= {"nvidia.com/gpu": site.gpus_per_node} if site.gpus_per_node else {}
     launcher = {"command": ["bash", "-c", " && ".join(lines)], "resources": {"limits": {"cpu": 1}}}
     found = {
@@ -56,6 +67,28 @@ def manifest(site: Site, job: Job) -> str:
     return json.dumps(found, indent=2) + "\n"
 
 
+def _check(site: Site, job: Job) -> None:
+    """Raise ConfigError for names, images and jobs that Kubernetes or the MPI operator would refuse."""
+    if not site.image:
+        raise ConfigError("--scheduler kubernetes: name the container image that has leapmpi and sshd by --image")
+    if not re.fullmatch(_IMAGE, site.image, re.ASCII):
+        raise ConfigError(f"--image {site.image!r} is not the name of an image, such as registry.site:5000/leapmpi:1")
+    if job.runs:
+        raise ConfigError("--scheduler kubernetes: an MPIJob has no array; submit a job for each --index of the sweep")
+    # Hosts of the last worker have the longest name.
+    longest = _LONGEST_LABEL - len(f"-worker-{site.nodes - 1}")
+    if not re.fullmatch(_LABEL, job.name) or len(job.name) > longest:
+        raise ConfigError(
+            f"--name {job.name}: Kubernetes allows at most {longest} lower-case letters, digits and dashes here, with "
+            "a letter first and no dash at the end"
+        )
+    if site.volume_claim and not re.fullmatch(_CLAIM, site.volume_claim):
+        raise ConfigError(
+            f"--volume-claim {site.volume_claim!r} is not the name of a claim; it has lower-case letters, digits, "
+            "dashes and dots"
+        )
+
+
 def _replicas(site: Site, count: int, name: str, container: dict[str, Any]) -> dict[str, Any]:
     """Return pods of one kind, with the shared volume of datasets and runs where there is one."""
     container = {"name": name, "image": site.image, **container}
@@ -66,8 +99,3 @@ def _replicas(site: Site, count: int, name: str, container: dict[str, Any]) -> d
     # A launcher that ended with 75 is started again, and goes on from its checkpoint.
     policy = "OnFailure" if name == "launcher" and site.requeue else "Never"
     return {"replicas": count, "restartPolicy": policy, "template": {"spec": pod}}
-
-
-def _memory(text: str) -> str:
-    """Return a size such as 200G as Kubernetes writes it: 200Gi."""
-    return f"{text}i" if text[-1] in "KMGT" else text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leapmpi.tools.batch.shell import clock, environment, launched, opening, quoted
-from leapmpi.tools.batch.site import Job, Site, seconds_of
+from leapmpi.tools.batch.site import Job, Site, memory_of, seconds_of
 
 _VARIABLES = "$PBS_"
 
@@ -50,7 +50,5 @@ def _head(site: Site, job: Job, options: list[str]) -> str:
 
 def _memory(site: Site) -> list[str]:
     """Return the memory of a chunk: PBS writes 200gb for 200G."""
-    text = site.memory_per_node.lower()
-    if text in ("", "0"):
-        return []
-    return [f"mem={text if text.endswith('b') else f'{text}b' if text[-1].isalpha() else f'{text}mb'}"]
+    number, unit = memory_of(site)
+    return [f"mem={number}{unit.lower()}b"] if number else []

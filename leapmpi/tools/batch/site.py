@@ -24,6 +24,7 @@ from leapmpi.errors import ConfigError, counted, nearest
 
 LAUNCHERS = ("mpirun", "srun")
 NAMES = ("slurm", "pbs", "flux", "kubernetes")
+_MEMORY = re.compile(r"(\d{1,9})(?:([KMGT])(?:i?B?))?", re.IGNORECASE)
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<rest>\d+(?::\d+){0,2})")
 
 _UNLIMITED = ("0", "infinite", "unlimited")
@@ -46,7 +47,7 @@ class Site:
     prepare_cores_per_rank: int = setting(1, "cores of each of these ranks", least=1)
     prepare_sbatch: tuple[str, ...] = setting((), "extra #SBATCH options of these nodes, such as --partition=cpu")
     gpus_per_node: int = setting(0, "GPUs on each node", least=0)
-    memory_per_node: str = setting("", "memory of each node, such as 200G or 0 for all of it")
+    memory_per_node: str = setting("", "memory of each node, such as 200G; without a unit MiB; 0 for all of it")
     time: str = setting("01:00:00", "time limit, in Slurm's [days-]hours:minutes:seconds or minutes")
     account: str = setting("", "account to charge")
     partition: str = setting("", "partition")
@@ -140,6 +141,21 @@ def seconds_of(time: str, where: str = "time") -> int:
     return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0)
 
 
+def memory_of(site: Site, where: str = "memory_per_node") -> tuple[int, str]:
+    """Return the memory of a node as a number and its unit, K, M, G or T in powers of 1024; 0 where none is set.
+
+    Raises ConfigError, naming `where` it is from, for a text that is no size.
+    """
+    if not site.memory_per_node:
+        return 0, "M"
+    if not (found := _MEMORY.fullmatch(site.memory_per_node)):
+        raise ConfigError(
+            f"{where}: {site.memory_per_node!r} is not a size of memory; give a whole number with K, M, G or "
+            "T, such as 200G"
+        )
+    return int(found[1]), (found[2] or "M").upper()
+
+
 def _active_venv() -> str:
     """Return the active virtual environment, '' if there is none."""
     return sys.prefix if sys.prefix != sys.base_prefix else ""
@@ -158,11 +174,12 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
         # A line break would begin a line of the script that no one has quoted.
         if any("\n" in text for text in texts):
             raise ConfigError(f"{where[name]}: line breaks are not allowed; give several strings in a list instead")
-    for name in ("account", "partition", "qos", "memory_per_node", "time", "srun_mpi"):
+    for name in ("account", "partition", "qos", "time", "srun_mpi"):
         # These stand in comments of the script, in which bash's quotes mean nothing.
         if not re.fullmatch(r"[\w.,:@+-]*", value := getattr(site, name)):
             raise ConfigError(f"{where[name]}: {value!r} is not a value for sbatch")
     _check_time(site, where)
+    memory_of(site, where.get("memory_per_node", ""))
     for name in ("stage", "prepare_nodes", "qos"):
         if site.scheduler != "slurm" and getattr(site, name):
             raise ConfigError(f"{where[name]}: only jobs of Slurm have it, not those of {site.scheduler}; leave it out")

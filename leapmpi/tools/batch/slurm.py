@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 
 from leapmpi.tools.batch.shell import SIGNAL_RANKS, WAIT, opening, prepared, quoted
-from leapmpi.tools.batch.site import Job, Site
+from leapmpi.tools.batch.site import Job, Site, memory_of
 
 _VARIABLES = "$SLURM_"
 
@@ -144,7 +144,9 @@ def _preparing_nodes(site: Site) -> list[str]:
 
 
 def _site_options(site: Site) -> list[str]:
-    named = {"account": site.account, "partition": site.partition, "qos": site.qos, "mem": site.memory_per_node}
+    number, unit = memory_of(site)
+    memory = f"{number}{unit}" if number else site.memory_per_node and "0"
+    named = {"account": site.account, "partition": site.partition, "qos": site.qos, "mem": memory}
     return [*(f"--{name}={value}" for name, value in named.items() if value), *site.sbatch]
 
 

@@ -70,4 +70,7 @@ def test_workers_are_those_of_the_flag_else_the_processors_given(prep, tmp_path,
     assert worker_threads.processor_count() == 3
     assert prep("import", source, tmp_path / "b.h5").code == 0
     assert worker_threads.processor_count() == worker_threads.given_processors()
-    assert prep("import", source, tmp_path / "c.h5", "--workers", 0).code == 2
+    for workers in (0, 1025, 100_000):
+        outcome = prep("import", source, tmp_path / "c.h5", "--workers", workers)
+        assert outcome.code == 2
+        assert f"--workers: '{workers}' is not a whole number from 1 to 1024" in outcome.error
