@@ -47,7 +47,8 @@ def submitted(capsys):
     ],
 )
 def test_scripts_request_what_the_profile_says(submitted, tmp_path, scheduler, lines):
-    flags = ["--gpus-per-node", "2", "--memory-per-node", "64G", "--partition", "gpu", "--account", "me"]
+    flags = ["--gpus-per-node", "2", "--partition", "gpu", "--account", "me"]
+    flags += ["--memory-per-node", "64G"] if scheduler != "flux" else []
     text = submitted("--scheduler", scheduler, *SIZE, *flags, *TRAIN)
     for line in lines:
         assert line in text
@@ -166,7 +167,13 @@ def test_memory_is_written_as_each_scheduler_reads_it(submitted, given, kubernet
         ([*KUBERNETES, "--volume-claim", "my_graphs", "train", "d"], "'my_graphs' is not the name of a claim"),
         ([*KUBERNETES, "--memory-per-node", "12X", "train", "d"], "--memory-per-node: '12X' is not a size of memory"),
         (["--memory-per-node=-4G", *TRAIN], "--memory-per-node: '-4G' is not a size of memory"),
-        (["--scheduler", "pbs", "--stage", "/tmp", *TRAIN], "--stage: only jobs of Slurm have it, not those of pbs"),
+        (["--scheduler", "pbs", "--stage", "/tmp", *TRAIN], "--stage: only jobs of Slurm have it, not those of PBS"),
+        (
+            ["--scheduler", "flux", "--memory-per-node", "4G", *TRAIN],
+            "--memory-per-node: only jobs of Slurm, PBS and Kubernetes have it, not those of Flux",
+        ),
+        ([*KUBERNETES, "--account", "a", "train", "d"], "--account: only jobs of Slurm, PBS and Flux have it"),
+        (["--image", "i", *TRAIN], "--image: only jobs of Kubernetes have it, not those of Slurm; leave it out"),
         (["--scheduler", "flux", "--launcher", "srun", *TRAIN], "--launcher: srun is Slurm's"),
         (["--scheduler", "pbs", "--time", "soon", *TRAIN], "'soon' is not a time limit"),
         (["--scheduler", "lsf", *TRAIN], "--scheduler"),

@@ -24,6 +24,16 @@ from leapmpi.errors import ConfigError, counted, nearest
 
 LAUNCHERS = ("mpirun", "srun")
 NAMES = ("slurm", "pbs", "flux", "kubernetes")
+_SHOWN = dict(zip(NAMES, ("Slurm", "PBS", "Flux", "Kubernetes"), strict=True))
+_BATCH = ("slurm", "pbs", "flux")
+_ONLY_OF = {
+    **dict.fromkeys(("stage", "prepare_nodes", "prepare_sbatch", "qos", "sbatch"), ("slurm",)),
+    **dict.fromkeys(("account", "partition", "modules"), _BATCH),
+    "memory_per_node": ("slurm", "pbs", "kubernetes"),
+    **dict.fromkeys(("image", "volume_claim"), ("kubernetes",)),
+}
+"""Settings that not every scheduler has, with those that have them."""
+
 _MEMORY = re.compile(r"(\d{1,9})(?:([KMGT])(?:i?B?))?", re.IGNORECASE)
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<rest>\d+(?::\d+){0,2})")
 
@@ -180,9 +190,13 @@ def _check(site: Site, where: Mapping[str, str]) -> None:
             raise ConfigError(f"{where[name]}: {value!r} is not a value for sbatch")
     _check_time(site, where)
     memory_of(site, where.get("memory_per_node", ""))
-    for name in ("stage", "prepare_nodes", "qos"):
-        if site.scheduler != "slurm" and getattr(site, name):
-            raise ConfigError(f"{where[name]}: only jobs of Slurm have it, not those of {site.scheduler}; leave it out")
+    for name, schedulers in _ONLY_OF.items():
+        if site.scheduler not in schedulers and getattr(site, name):
+            *others, last = (_SHOWN[each] for each in schedulers)
+            having = f"{', '.join(others)} and {last}" if others else last
+            raise ConfigError(
+                f"{where[name]}: only jobs of {having} have it, not those of {_SHOWN[site.scheduler]}; leave it out"
+            )
     if site.scheduler != "slurm" and site.launcher != "mpirun":
         raise ConfigError(f"{where['launcher']}: {site.launcher} is Slurm's, not of {site.scheduler}; leave it out")
     if site.prepare_nodes and site.stage:
