@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.exchange.context import Packing, RankContext
@@ -195,21 +196,21 @@ class ComputedApart(ComputedRows):
 
 
 class RowsInPlace(ComputedRows):
-    """Own rows of a matrix `rows`, all of them in their order; those of `sent_rows` int64[m] are sent too.
+    """Rows of a matrix `rows`: the first `local` are own ones, and those of `sent_rows` (int64[m]) are sent.
 
-    sent_counts: int64[ranks], rows for each rank in turn. The gradient of own rows is changed in place.
+    A row may be both, and be sent to several ranks. sent_counts: int64[ranks], rows for each rank in turn. Where all
+    rows are own ones, their gradient is changed in place.
     """
 
-    def __init__(self, rows: Tensor, sent_rows: Tensor, sent_counts: np.ndarray) -> None:
-        self._rows, self._sent_rows, self._sent_counts = rows, sent_rows, sent_counts
+    def __init__(self, rows: Tensor, local: int, sent_rows: Tensor, sent_counts: np.ndarray) -> None:
+        self._rows, self._local, self._sent_rows, self._sent_counts = rows, local, sent_rows, sent_counts
         self.sent = rows.detach().index_select(0, sent_rows)
 
-    def local(self) -> Tensor:
-        return self._rows
-
     def backward_sent(self, gradient: Tensor) -> None:
-        add_by_rank(self._gradient, self._sent_rows, self._sent_counts, gradient)
-        pass_back(self._rows, self._gradient)
+        others = len(self._rows) - self._local
+        whole = F.pad(self._gradient, (0, 0, 0, others)) if others else self._gradient
+        add_by_rank(whole, self._sent_rows, self._sent_counts, gradient)
+        pass_back(self._rows, whole)
 
 
 class PickedRows(ComputedRows):

@@ -191,7 +191,7 @@ class ColumnRows(ColumnSums):
         """Count each vertex as projected once, from the columns here, and whole rows as aggregated."""
         vertices, numbers = self.builder.number(np.concatenate(pushed))
         original = self.ctx.sampler.topology.original_id[vertices]
-        rows = ProjectedRows(original, numbers[: route.total], numbers[route.total :])
+        rows = ProjectedRows(original, numbers[route.total :], numbers[: route.total])
         features = partial(self.columns.local, vertices, self.ctx.scatters)
         return ProjectedFeed(self.ctx, self.layer, None, route, rows, features, SumCombination), len(vertices)
 

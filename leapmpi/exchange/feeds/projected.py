@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -34,15 +35,15 @@ from leapmpi.nn.tensors import BlockTensors, Edges
 class ProjectedRows:
     """The rows that a rank projects, and their use.
 
-    original: int64[rows], the original ids of their vertices. local_rows, sent_rows: int64, the numbers of own rows and
-    of rows for others among what is computed: projections of all rows, then, for layers with a pair of rows, those that
-    the destinations in rows `own_rows` (int64[k]) need besides, as `own_width // source_width` rows each. Without
-    `local_rows` all are used once, own rows first; with `sent_rows` alone all are own ones, in their order.
+    original: int64[rows], the original ids of their vertices. sent_rows, local_rows: int64, the numbers of rows for
+    others and of own rows among what is computed: projections of all rows, then, for layers with a pair of rows, those
+    that the destinations in rows `own_rows` (int64[k]) need besides, as `own_width // source_width` rows each. Without
+    `local_rows` the first rows are own ones, in their order.
     """
 
     original: np.ndarray
+    sent_rows: np.ndarray
     local_rows: np.ndarray | None = None
-    sent_rows: np.ndarray | None = None
     own_rows: np.ndarray | None = None
 
 
@@ -65,8 +66,9 @@ class ProjectedFeed(ExchangedFeed):
         width = layer.rows.width if rows.own_rows is None else layer.rows.source_width
         super().__init__(ctx, layer, None, routes, route, width, combination, features, layer.rows.dense)
         self.original = self.on_device(rows.original)
-        self.local_rows, self.sent_rows, self.own_rows = (
-            None if each is None else self.on_device(each) for each in (rows.local_rows, rows.sent_rows, rows.own_rows)
+        self.sent_rows = self.on_device(rows.sent_rows)
+        self.local_rows, self.own_rows = (
+            None if each is None else self.on_device(each) for each in (rows.local_rows, rows.own_rows)
         )
 
     @classmethod
@@ -90,7 +92,7 @@ class ProjectedFeed(ExchangedFeed):
         else:
             total = block.n_src
         route = Route(total, positions, routes.received, routes.received_counts, routes.sent_counts)
-        feed = cls(ctx, layer, plan.rows, route, ProjectedRows(original, local_rows, routes.sent_rows, own_rows))
+        feed = cls(ctx, layer, plan.rows, route, ProjectedRows(original, routes.sent_rows, local_rows, own_rows))
         feed.block = block
         return feed
 
@@ -101,13 +103,14 @@ class ProjectedFeed(ExchangedFeed):
         """Make the feed of a layer that takes rows in any order: own ones as they are made, then received ones."""
         routes, own = plan.by_kind, len(original)
         assert routes is not None, "the kind is projected"
+        assert routes.sent_rows is not None, "the kind is projected"
         received = own + np.arange(len(routes.received))
         # Received rows come after own ones in their order of arrival: none is moved to a place in the block.
         numbers = routes.source_rows.copy()
         numbers[routes.received] = received
         total = own + len(received)
         route = Route(total, None, received, routes.received_counts, routes.sent_counts)
-        feed = cls(ctx, layer, plan.rows, route, ProjectedRows(original, None, routes.sent_rows), None, Appended)
+        feed = cls(ctx, layer, plan.rows, route, ProjectedRows(original, routes.sent_rows), None, Appended)
         of_sources, edges = feed.on_device(numbers), block.edges
         indices = of_sources[edges.indices.long()].to(edges.indices.dtype)
         # Destinations are no longer the first rows: the layer finds theirs by number.
@@ -123,14 +126,12 @@ class ProjectedFeed(ExchangedFeed):
             # A destination needs more numbers than a source gives; they are laid out as further rows of the same width.
             own = form.pair.own(rows, self.own_rows)
             computed = torch.cat([form.pair.source(rows), own.reshape(-1, form.source_width)])
-        if self.local_rows is None and self.sent_rows is not None:
-            return RowsInPlace(computed, self.sent_rows, self.stage.route.sent_counts)
-        if self.local_rows is None or self.sent_rows is None:
-            return ComputedRows(computed, self.stage.route.local_count)
-        counts = self.stage.route.sent_counts
-        return PickedRows(
-            computed, self.local_rows, self.sent_rows, counts, lambda gradient: pass_back(computed, gradient)
-        )
+        route = self.stage.route
+        if self.local_rows is None:
+            local = route.total - len(route.received_positions)
+            return RowsInPlace(computed, local, self.sent_rows, route.sent_counts)
+        backward = partial(pass_back, computed)
+        return PickedRows(computed, self.local_rows, self.sent_rows, route.sent_counts, backward)
 
     def finished(self, combined: Tensor, key: DropoutKey | None) -> Tensor:
         form, block = self.layer.rows, self.block

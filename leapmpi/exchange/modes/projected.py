@@ -14,6 +14,7 @@ from leapmpi.exchange.feeds.projected import ProjectedFeed, ProjectedRows
 from leapmpi.exchange.minibatch import MicroBatch, MiniBatch
 from leapmpi.exchange.mode import ModeMember
 from leapmpi.exchange.stage import Route, by_rank
+from leapmpi.plan.distinct_vertices import DistinctVertices
 from leapmpi.plan.homes import home_of
 from leapmpi.sampling.block import Block
 
@@ -55,29 +56,19 @@ class Projected(ComputedRowsMode):
         byte_counters = ctx.communicator.byte_counters
         byte_counters.add_rows("local", route.local_count)
         byte_counters.add_rows("remote", len(route.received_positions))
-        rows = ProjectedRows(ctx.sampler.original_ids(vertices))
+        # A row that is read here, or by several other ranks, is projected once.
+        own = vertices[: route.local_count]
+        projected = DistinctVertices.of(own, vertices)
+        rows = ProjectedRows(ctx.sampler.original_ids(projected.ids), projected.numbers(vertices[len(own) :]))
         if self.layer.rows.own_width:
-            route, rows = self._with_destinations(route, rows, vertices, block.dst)
-        return ProjectedFeed(ctx, self.layer, None, route, rows, self.features_of(vertices))
+            route, rows = self._with_destinations(route, rows, projected, block.dst)
+        return ProjectedFeed(ctx, self.layer, None, route, rows, self.features_of(projected.ids))
 
     def _with_destinations(
-        self, route: Route, rows: ProjectedRows, vertices: np.ndarray, ids: np.ndarray
+        self, route: Route, rows: ProjectedRows, projected: DistinctVertices, ids: np.ndarray
     ) -> tuple[Route, ProjectedRows]:
-        """Request the further numbers of the destinations `ids`, as more rows of the matrix. Collective.
-
-        `vertices` are those whose rows are projected here, own ones first.
-        """
+        """Request the further numbers of the destinations `ids`, as more rows of the matrix. Collective."""
         own_route, destinations = self.request_rows(ids)
-        given, local = np.arange(len(vertices)), route.local_count
-
-        # Every destination is a source too, so its row was requested already by the same rank: no second projection.
-        requester = np.repeat(np.arange(-1, self.ctx.ranks), [local, *route.sent_counts])
-        of_own = np.repeat(np.arange(-1, self.ctx.ranks), [own_route.local_count, *own_route.sent_counts])
-        vertex_count = int(self.ctx.rank_offsets[-1])
-        keys = (requester + 1) * vertex_count + vertices
-        order = np.argsort(keys)
-        own_rows = order[np.searchsorted(keys, (of_own + 1) * vertex_count + destinations, sorter=order)]
-
         # A destination may take several rows of a source's width: they follow each other.
         each = self.layer.rows.own_width // self.layer.rows.source_width
 
@@ -86,7 +77,7 @@ class Projected(ComputedRowsMode):
 
         assert route.local_positions is not None, "some sources may be remote"
         assert own_route.local_positions is not None, "so may destinations"
-        own, local_own = len(given) + np.arange(each * len(destinations)), each * own_route.local_count
+        own, local_own = len(projected.ids) + np.arange(each * len(destinations)), each * own_route.local_count
         return (
             Route(
                 total=route.total + each * len(ids),
@@ -100,9 +91,10 @@ class Projected(ComputedRowsMode):
             ),
             ProjectedRows(
                 original=rows.original,
-                local_rows=np.concatenate((given[:local], own[:local_own])),
-                sent_rows=by_rank((given[local:], own[local_own:]), (route.sent_counts, own_route.sent_counts * each)),
-                own_rows=own_rows,
+                sent_rows=by_rank((rows.sent_rows, own[local_own:]), (route.sent_counts, own_route.sent_counts * each)),
+                local_rows=np.concatenate((np.arange(route.local_count), own[:local_own])),
+                # Every destination is a source too, so the same rank has requested its row.
+                own_rows=projected.numbers(destinations),
             ),
         )
 

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from leapmpi.nn.kernels import head_rows, row_sums
+from leapmpi.nn.kernels.exponential import exponentials
 from leapmpi.system.jit import compiled, compiled_dot
 from leapmpi.system.worker_threads import share_rows, threads
 
@@ -28,6 +29,9 @@ _WIDE_ROW = 128
 
 _COLUMNS = 16
 """Fewer columns are not worth another thread: a cache line."""
+
+_AT_ONCE = 64
+"""Rows of a softmax that are computed together, so that their edges are in cache."""
 
 _U = np.uint64  # unsigned positions spare the kernels numba's test for negative ones
 
@@ -161,31 +165,29 @@ def _edge_sums(first, end, indptr, edges, values, out):
 
 
 @compiled
-def _softmax_row(first, last, indices, source, target, h, slope, out):
-    """Compute head h of edges `first` to `last` (exclusive) of `_softmax`, whose target score is `target`."""
-    # Scores, and the largest of them: exponentials of differences to it do not overflow.
-    largest = source.dtype.type(-np.inf)
-    for e in range(first, last):
-        score = source[indices[e], h] + target
-        if score < 0:
-            score *= slope
-        out[e, h] = score
-        largest = max(largest, score)
-
-    # Exponentials, divided by their sum.
-    total = source.dtype.type(0)
-    for e in range(first, last):
-        out[e, h] = np.exp(out[e, h] - largest)
-        total += out[e, h]
-    for e in range(first, last):
-        out[e, h] /= total
-
-
-@compiled
 def _softmax(first, end, indptr, indices, source, target, slope, out):
-    for i in range(first, end):
-        for h in range(source.shape[1]):
-            _softmax_row(indptr[i], indptr[i + 1], indices, source, target[i, h], h, slope, out)
+    for begin in range(first, end, _AT_ONCE):
+        last = min(begin + _AT_ONCE, end)
+        for i in range(begin, last):
+            for h in range(source.shape[1]):
+                # Exponentials of differences to the largest score do not overflow.
+                largest = source.dtype.type(-np.inf)
+                for e in range(indptr[i], indptr[i + 1]):
+                    score = source[indices[e], h] + target[i, h]
+                    out[e, h] = score if score >= 0 else score * slope
+                    largest = max(largest, out[e, h])
+                for e in range(indptr[i], indptr[i + 1]):
+                    out[e, h] -= largest
+
+        # In one loop over rows of any length, many at a time.
+        exponentials(out[indptr[begin] : indptr[last]])
+        for i in range(begin, last):
+            for h in range(source.shape[1]):
+                total = source.dtype.type(0)
+                for e in range(indptr[i], indptr[i + 1]):
+                    total += out[e, h]
+                for e in range(indptr[i], indptr[i + 1]):
+                    out[e, h] /= total
 
 
 @compiled

@@ -12,8 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from leapmpi.nn.kernels.exponential import exponentials
 from leapmpi.system.jit import compiled
 from leapmpi.system.worker_threads import share_rows
+
+_AT_ONCE = 64
+"""Groups whose exponentials are computed together, so that their edges are in cache."""
 
 
 @compiled
@@ -27,12 +31,21 @@ def _raise(first, end, indptr, destination, score, top):
 
 @compiled
 def _add_exponentials(first, end, indptr, destination, score, top, total, out):
-    for g in range(first, end):
-        row, to = top[destination[g]], total[destination[g]]
-        for e in range(indptr[g], indptr[g + 1]):
-            for h in range(score.shape[1]):
-                out[e, h] = np.exp(score[e, h] - row[h])
-                to[h] += out[e, h]
+    for begin in range(first, end, _AT_ONCE):
+        last = min(begin + _AT_ONCE, end)
+        for g in range(begin, last):
+            row = top[destination[g]]
+            for e in range(indptr[g], indptr[g + 1]):
+                for h in range(score.shape[1]):
+                    out[e, h] = score[e, h] - row[h]
+
+        # In one loop over groups of any length, many at a time.
+        exponentials(out[indptr[begin] : indptr[last]])
+        for g in range(begin, last):
+            to = total[destination[g]]
+            for e in range(indptr[g], indptr[g + 1]):
+                for h in range(score.shape[1]):
+                    to[h] += out[e, h]
 
 
 @compiled

@@ -11,7 +11,6 @@ heads]. All are C-contiguous. One thread runs them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -59,119 +58,94 @@ def _set_tile(begin, stop, destination, x_at, weight_at, slices, width, heads, r
 
 
 @compiled
-def _meet(first, end, from_group, to_group, indptr, addresses, destination, columns, x, weight, by_edge, adds):
-    """Compute tiles `first` to `end` (exclusive) of a relation of `products_by_tile`, or `add_tiles` if it `adds`."""
-    heads, slices, width = weight.shape[0], weight.shape[1], weight.shape[2]
+def _walk(first, end, from_group, to_group, indptr, addresses, destination, columns, x, factor, weight, by_edge, offset,
+          back, sums, outer):  # fmt: skip
+    """Compute tiles `first` to `end` (exclusive) of a relation of `walk`, whose at_sources is `offset` bytes from z."""
+    heads, slices, height = weight.shape[0], weight.shape[1], COLUMNS * back.shape[1]
+    width, result = x.shape[1] // heads, sums.shape[1] // heads
     tile, rows = np.empty((heads, ROWS, columns), np.float32), np.empty(ROWS, np.int64)
-    tile_at, x_at, weight_at = np.int64(tile.ctypes.data), np.int64(x.ctypes.data), np.int64(weight.ctypes.data)
-    by_edge_at = np.int64(by_edge.ctypes.data)
+    totals, products = np.empty((heads, ROWS, columns), np.float32), np.empty((ROWS, height), np.float32)
+    given, none = np.zeros((ROWS, outer.shape[1]), np.float32), np.empty((0, COLUMNS), np.float32)
+    tile_at, totals_at, rows_at = np.int64(tile.ctypes.data), np.int64(totals.ctypes.data), np.int64(rows.ctypes.data)
+    products_at, given_at = np.int64(products.ctypes.data), np.int64(given.ctypes.data)
+    x_at, sums_at, factor_at = np.int64(x.ctypes.data), np.int64(sums.ctypes.data), np.int64(factor.ctypes.data)
+    weight_at, back_at = np.int64(weight.ctypes.data), np.int64(back.ctypes.data)
+    step, adds_up = 4 * columns * ROWS, height > 0 or outer.shape[1] > 0
     for number in range(first, end):
         begin = from_group + ROWS * number
         stop = min(begin + ROWS, to_group)
-        _set_tile(begin, stop, destination, x_at, weight_at, slices, width, heads, rows, tile_at)
+        if slices:
+            _set_tile(begin, stop, destination, x_at, weight_at, slices, width, heads, rows, tile_at)
         for i in range(stop - begin):
-            # Rows of the next tile come from anywhere in memory: they are fetched while this tile's edges are computed.
+            # Rows come from anywhere in memory: those that are read later are fetched while edges are computed.
             later = min(begin + ROWS + i, to_group - 1)
             prefetch_row(x_at + 4 * x.shape[1] * destination[later], 4 * x.shape[1])
-            for e in range(indptr[begin + i], indptr[begin + i + 1]):
-                prefetch_edge(addresses, e, columns)
-                row, step = tile_at + 4 * columns * i, 4 * columns * ROWS
-                if adds:
-                    add_heads_to(addresses[e], row, step, by_edge_at + 4 * heads * e, heads, columns)
-                else:
+            prefetch_row(sums_at + 4 * sums.shape[1] * destination[begin + i], 4 * sums.shape[1])
+            row, edges_from, edges_to = tile_at + 4 * columns * i, indptr[begin + i], indptr[begin + i + 1]
+            for e in range(edges_from, edges_to if slices else edges_from):
+                if by_edge.shape[1]:
+                    prefetch_edge(addresses, e, 0, columns)
                     for h in range(heads):
                         by_edge[e, h] = value_of_edge(addresses[e], row + step * h, columns)
+                if offset:
+                    prefetch_edge(addresses, e, offset, columns)
+                    add_heads_to(addresses[e] + offset, row, step, factor_at + 4 * heads * e, heads, columns)
+            for h in range(heads if adds_up else 0):
+                place = totals_at + 4 * columns * (ROWS * h + i)
+                sum_of_edges(edges_from, edges_to, addresses, factor, h, columns, place)
 
-
-@compiled
-def _sum(first, end, from_group, to_group, indptr, addresses, destination, columns, factor, weight, sums, x, outer):
-    """Compute tiles `first` to `end` (exclusive) of a relation of `sums_by_tile`."""
-    heads, slices, result = factor.shape[1], weight.shape[1], sums.shape[1] // factor.shape[1]
-    width, height = x.shape[1] // heads, COLUMNS * slices
-    tile, rows = np.empty((heads, ROWS, columns), np.float32), np.empty(ROWS, np.int64)
-    products, given = np.empty((ROWS, height), np.float32), np.zeros((ROWS, outer.shape[1]), np.float32)
-    none = np.empty((0, COLUMNS), np.float32)
-    tile_at, products_at = np.int64(tile.ctypes.data), np.int64(products.ctypes.data)
-    rows_at, sums_at = np.int64(rows.ctypes.data), np.int64(sums.ctypes.data)
-    weight_at, x_at, given_at = np.int64(weight.ctypes.data), np.int64(x.ctypes.data), np.int64(given.ctypes.data)
-    for number in range(first, end):
-        begin = from_group + ROWS * number
-        stop = min(begin + ROWS, to_group)
-        # Sums of edges take as long as rows of destinations need to come into cache.
-        for i in range(ROWS):
-            # Tiles are always whole: the last group fills the rows that are left, whose products are not read.
-            group = min(begin + i, stop - 1)
-            if slices:
-                prefetch_row(sums_at + 4 * sums.shape[1] * destination[group], 4 * sums.shape[1])
-            if width:
-                prefetch_row(x_at + 4 * x.shape[1] * destination[group], 4 * x.shape[1])
-            for h in range(heads):
-                place = tile_at + 4 * columns * (ROWS * h + i)
-                sum_of_edges(indptr[group], indptr[group + 1], addresses, factor, h, columns, place)
-        for h in range(heads):
+        for h in range(heads if adds_up else 0):
+            # Tiles are always whole: the last row fills those that are left, whose products are not read.
             for i in range(ROWS):
-                rows[i] = tile_at + 4 * columns * (ROWS * h + i)
-            if slices:
-                of_head = weight_at + 4 * h * height * columns
-                set_row_of_tiles(rows_at, rows_at, 4, of_head, products_at, height, columns)
+                rows[i] = totals_at + 4 * columns * (ROWS * h + min(i, stop - begin - 1))
+            if height:
+                set_row_of_tiles(rows_at, rows_at, 4, back_at + 4 * h * height * columns, products_at, height, columns)
                 for i in range(stop - begin):
                     at = sums_at + 4 * result * (heads * destination[begin + i] + h)
                     add_row(at, products_at + 4 * height * i, np.float32(1), result)
-            if width:
+            if outer.shape[1]:
                 for i in range(stop - begin):
                     row = x_at + 4 * width * (heads * destination[begin + i] + h)
                     copy_row(given_at + 4 * given.shape[1] * i, row, width)
                 add_columns(rows, 0, 0, given[: stop - begin], outer[h], none, 0, columns, 0)
 
 
-def products_by_tile(lists: GroupLists, z: np.ndarray, x: np.ndarray, weight: np.ndarray, out: np.ndarray) -> None:
-    """Set out[e, h] to the product of z[u] and weight[h] x[h], where e goes from u to the destination with row x.
-
-    x float32[destinations, heads x in]; out float32[edges, heads]; the matrices have as many rows as z has columns.
-    """
-    _by_relation(_meet, lists, z, lambda n: (x, weight[n], out, False))
-
-
-def add_tiles(lists: GroupLists, out: np.ndarray, x: np.ndarray, weight: np.ndarray, factor: np.ndarray) -> None:
-    """Add factor[e, h] weight[h] x[h] to out[u], edge by edge, where e goes from u to the destination with row x.
-
-    x float32[destinations, heads x in]; out float32[sources, columns]; the matrices have as many rows as out columns.
-    """
-    _by_relation(_meet, lists, out, lambda n: (x, weight[n], factor, True))
-
-
-def sums_by_tile(
+def walk(
     lists: GroupLists,
     z: np.ndarray,
-    factor: np.ndarray,
-    weight: np.ndarray,
-    sums: np.ndarray,
-    x: np.ndarray,
-    outer: np.ndarray,
+    x: np.ndarray | None,
+    factor: np.ndarray | None,
+    weight: np.ndarray | None,
+    by_edge: np.ndarray | None = None,
+    at_sources: np.ndarray | None = None,
+    back: np.ndarray | None = None,
+    sums: np.ndarray | None = None,
+    outer: np.ndarray | None = None,
 ) -> None:
-    """Sum s[h] = factor[e, h] z[u] over the edges e of each group, from u; add weight[h] s[h] to its row of `sums`.
+    """Compute all results that are given, in one walk through the edges e of each group, from source u.
 
-    sums: float32[destinations, heads x out], `in` of weight is the number of columns of z; without slices nothing is
-    multiplied. Add too the products of each element of x[h] with s[h] to outer[n, h], where x is the row of the
-    destination: x float32[destinations, heads x width]; outer float32[n, heads, `outer_rows(width)`, columns]. Without
-    columns of x nothing is added.
+    With t[h] = weight[h] x[h], where x float32[destinations, heads x in] has the row of the group's destination:
+    by_edge[e, h], float32[edges, heads], is set to the product of t[h] and z[u]; factor[e, h] t[h] is added to
+    at_sources[u], of the shape of z, edge by edge. With s[h], the sum of factor[e, h] z[u] over e: back[h] s[h] is
+    added to the destination's row of sums, float32[destinations, heads x out]; the products of elements of x[h] and
+    s[h] are added to outer[n, h], float32[n, heads, `outer_rows(in)`, columns]. `weight` makes as many columns as z
+    has, `back` reads as many; each is needed where its products are.
     """
-    _by_relation(_sum, lists, z, lambda n: (factor, weight[n], sums, x, outer[n]))
+    heads = next(each.shape[1] for each in (weight, back, outer) if each is not None)
+    relations, columns = len(lists.bounds) - 1, z.shape[1]
+    no_weight = np.empty((relations, heads, 0, 0, COLUMNS), np.float32)
+    no_rows = np.empty((0, 0), np.float32)
+    x, factor, by_edge, sums = (no_rows if each is None else each for each in (x, factor, by_edge, sums))
+    weight, back = (no_weight if each is None else each for each in (weight, back))
+    outer = np.empty((relations, heads, 0, columns), np.float32) if outer is None else outer
+    offset = 0 if at_sources is None else at_sources.ctypes.data - z.ctypes.data
+    addresses = addresses_of_edges(lists.indices, z)
+    for n, (first, end) in enumerate(pairwise(lists.bounds.tolist())):
+        given = first, end, lists.indptr, addresses, lists.destination, columns, x, factor
+        results = weight[n], by_edge, offset, back[n], sums, outer[n]
+        share_rows(_walk, -(-(end - first) // ROWS), *given, *results, least=_LEAST_TILES)
 
 
 def outer_rows(width: int) -> int:
     """Return the rows of `outer` for so many elements of x: whole tiles."""
     return width + -width % OUTER_ROWS
-
-
-def _by_relation(
-    kernel: Callable[..., None],
-    lists: GroupLists,
-    z: np.ndarray,
-    operands: Callable[[int], tuple[np.ndarray | bool, ...]],
-) -> None:
-    """Run `kernel` on the tiles of each relation, one after the other."""
-    addresses = addresses_of_edges(lists.indices, z)
-    for n, (first, end) in enumerate(pairwise(lists.bounds.tolist())):
-        given = first, end, lists.indptr, addresses, lists.destination, z.shape[1], *operands(n)
-        share_rows(kernel, -(-(end - first) // ROWS), *given, least=_LEAST_TILES)

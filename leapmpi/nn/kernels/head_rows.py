@@ -213,9 +213,9 @@ _PRODUCT = _value_of(COLUMNS, False)
 
 
 @compiled
-def prefetch_edge(addresses, e, columns):
-    """Prefetch the row of a later edge than `e`; `addresses` are those of `addresses_of_edges`."""
-    prefetch_row(addresses[e + _AHEAD], 4 * columns)
+def prefetch_edge(addresses, e, offset, columns):
+    """Prefetch the row of a later edge than `e`, `offset` bytes on; `addresses` are those of `addresses_of_edges`."""
+    prefetch_row(addresses[e + _AHEAD] + offset, 4 * columns)
 
 
 @compiled

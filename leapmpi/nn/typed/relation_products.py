@@ -8,8 +8,10 @@ groups of `RelationGroups`, which are fewer. The gradients of one are made of th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,104 +74,153 @@ class _Own(Function):
 
 class _Scores(Function):
     @staticmethod
-    def forward(ctx, z, x, weights, read) -> tuple[Tensor, Tensor]:
+    def forward(ctx, z, x, weights, read) -> tuple[Tensor | None, Tensor]:
         ctx.read = read
         ctx.save_for_backward(z, x, weights)
         ctx.set_materialize_grads(False)
-        return _products(read, z, x, weights), z
+        return _walk(read, z, x, None, weights, (PRODUCTS,)).products, z
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor | None, passed: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad is None:
             return passed, None, None, None
-        (z, x, weights), grad, read = ctx.saved_tensors, grad.contiguous(), ctx.read
-        of_z, of_x, of_weights = ctx.needs_input_grad[:3]
-        grad_z = _at_sources(read, grad, x, weights, passed) if of_z else None
-        found = _sums(read, z, grad, weights.transpose(2, 3) if of_x else None, x if of_weights else None, weights)
-        grad_weights = None if found[1] is None else found[1].transpose(2, 3)
-        return grad_z, found[0] if of_x else None, grad_weights, None
+        z, x, weights = ctx.saved_tensors
+        wanted = _chosen(ctx, AT_SOURCES, SUMS, OUTER)
+        found = _walk(ctx.read, z, x, grad.contiguous(), weights, wanted, passed)
+        return found.at_sources, found.sums, None if found.outer is None else found.outer.transpose(2, 3), None
 
 
 class _Messages(Function):
     @staticmethod
-    def forward(ctx, z, share, weights, read) -> Tensor:
+    def forward(ctx, z, share, weights, read) -> Tensor | None:
         ctx.read = read
         ctx.save_for_backward(z, share, weights)
-        return _sums(read, z, share, weights, None, weights)[0]
+        return _walk(read, z, None, share, weights.transpose(2, 3), (SUMS,)).sums
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (z, share, weights), grad, read = ctx.saved_tensors, grad.contiguous(), ctx.read
-        of_z, of_share, of_weights = ctx.needs_input_grad[:3]
-        back = weights.transpose(2, 3)
-        grad_z = _at_sources(read, share, grad, back) if of_z else None
-        grad_share = _products(read, z, grad, back) if of_share else None
-        return grad_z, grad_share, _sums(read, z, share, None, grad, weights)[1] if of_weights else None, None
+        z, share, weights = ctx.saved_tensors
+        wanted = _chosen(ctx, AT_SOURCES, PRODUCTS, OUTER)
+        found = _walk(ctx.read, z, grad.contiguous(), share, weights.transpose(2, 3), wanted)
+        return found.at_sources, found.products, found.outer, None
 
 
-def _products(read: ReadEdges, z: Tensor, x: Tensor, weights: Tensor) -> Tensor:
-    """Compute `relation_scores`."""
-    if not _by_tiles(z):
-        return products_of_rows(read.groups.edges, z, _of_groups(read, x, weights))
-    out = z.new_empty(len(read.groups.edges.indices), weights.shape[1])
-    given = *arrays(z, x), _slices(read, weights), *arrays(out)
-    group_tiles.products_by_tile(_lists(read), *given)
-    return out
+PRODUCTS, AT_SOURCES, SUMS, OUTER = "products", "at_sources", "sums", "outer"
 
 
-def _at_sources(read: ReadEdges, factor: Tensor, x: Tensor, weights: Tensor, found: Tensor | None = None) -> Tensor:
-    """Add factor_e,h W_r,h x_v,h to the row of the source of each edge: to `found`, or to zeros [sources, columns]."""
-    edges, columns = read.groups.edges, weights.shape[2]
-    if not _by_tiles(x.new_empty(0, columns)):
-        return rows_at_sources(edges, factor, _of_groups(read, x, weights), columns, found)
-    found = x.new_zeros(edges.sources, columns) if found is None else found.contiguous()
-    given = *arrays(found, x), _slices(read, weights), *arrays(factor)
-    group_tiles.add_tiles(_lists(read), *given)
+@dataclass(eq=False)
+class _Found:
+    """Results of `_walk`, None where they are not wanted."""
+
+    products: Tensor | None = None
+    at_sources: Tensor | None = None
+    sums: Tensor | None = None
+    outer: Tensor | None = None
+
+
+def _chosen(ctx: Any, *results: str) -> list[str]:
+    """Return those of `results`, one for each operand, whose operand needs a gradient."""
+    return [each for each, needed in zip(results, ctx.needs_input_grad, strict=False) if needed]
+
+
+def _walk(
+    read: ReadEdges,
+    z: Tensor,
+    x: Tensor | None,
+    factor: Tensor | None,
+    weights: Tensor,
+    wanted: Sequence[str],
+    passed: Tensor | None = None,
+) -> _Found:
+    """Compute the `wanted` ones of four results; weights: float[relations of the layer, heads, columns, width].
+
+    products: z_u W_r,h x_v,h, float[edges, heads]. at_sources: the sums of factor_e,h W_r,h x_v,h over the edges of
+    sources, float[sources, columns], added to `passed` in place. With the sums s_g,h of factor_e,h z_u over the edges
+    of groups: sums, those of s_g,h W_r,h by destination, float[destinations, heads x width]; outer, those of
+    x_v,h (s_g,h)^T by relation, float[relations of the layer, heads, width, columns].
+    """
+    by = _by_tiles if _serves_tiles(z) else _by_rows
+    found = by(read, z, x, factor, weights, wanted, None if passed is None else passed.contiguous())
+    if found.outer is not None:
+        of_places, found.outer = found.outer, z.new_zeros(len(weights), *found.outer.shape[1:])
+        # One by one: numbers in a list would be copied to a device at each call.
+        for place, each in zip(read.places, of_places, strict=True):
+            found.outer[place] = each
     return found
 
 
-def _sums(
-    read: ReadEdges, z: Tensor, factor: Tensor, weights: Tensor | None, x: Tensor | None, like: Tensor
-) -> tuple[Tensor, Tensor | None]:
-    """Compute two things of s_g,h, the sums of factor_e,h z_u over the edges of each group.
-
-    With `weights`, the sums of W_r,h s_g,h by destination, float[destinations, heads x out]; with `x`, float
-    [destinations, heads x width], those of x_v,h (s_g,h)^T by relation, float[relations, heads, width, columns]. `like`
-    has as many relations and heads.
-    """
-    (relations, heads), (_, columns) = like.shape[:2], z.shape
-    out = 0 if weights is None else weights.shape[2]
-    width = 0 if x is None else x.shape[1] // heads
-    sums = z.new_zeros(read.groups.destinations, heads * out)
-    if _by_tiles(z):
-        none = np.empty((len(read.places), heads, 0, columns, COLUMNS), np.float32)
+def _by_tiles(
+    read: ReadEdges,
+    z: Tensor,
+    x: Tensor | None,
+    factor: Tensor | None,
+    weights: Tensor,
+    wanted: Sequence[str],
+    passed: Tensor | None,
+) -> _Found:
+    """Do `_walk` by one kernel; `outer` has the relations with groups alone."""
+    found, (heads, columns, width) = _Found(), weights.shape[1:]
+    weight = back = outer = None
+    if PRODUCTS in wanted or AT_SOURCES in wanted:
+        weight = _slices(read, weights)
+    if PRODUCTS in wanted:
+        found.products = z.new_empty(len(read.groups.edges.indices), heads)
+    if AT_SOURCES in wanted:
+        found.at_sources = torch.zeros_like(z) if passed is None else passed
+    if SUMS in wanted:
+        back, found.sums = _slices(read, weights.transpose(2, 3)), z.new_zeros(read.groups.destinations, heads * width)
+    if OUTER in wanted:
         outer = z.new_zeros(len(read.places), heads, group_tiles.outer_rows(width), columns)
-        slices = none if weights is None else _slices(read, weights)
-        rows = z.new_empty(read.groups.destinations, 0) if x is None else x
-        given = *arrays(z, factor), slices, *arrays(sums, rows, outer)
-        group_tiles.sums_by_tile(_lists(read), *given)
-        of_places = outer[:, :, :width]
-    else:
-        rows = sums_of_rows(read.groups.edges, z, factor)
-        if weights is not None:
-            _add_at_destinations(read, sums, rows, weights)
-        of_places = z.new_empty(0) if x is None else _outer_sums(read, rows, x, heads)
-
-    if x is None:
-        return sums, None
-    found = z.new_zeros(relations, heads, width, columns)
-    # One by one: numbers in a list would be copied to a device at each call.
-    for place, each in zip(read.places, of_places, strict=True):
-        found[place] = each
-    return sums, found
+        found.outer = outer[:, :, :width]
+    rows = _array(z), _array(x), _array(factor), weight
+    group_tiles.walk(
+        _lists(read), *rows, _array(found.products), _array(found.at_sources), back, _array(found.sums), _array(outer)
+    )
+    return found
 
 
-def _by_tiles(z: Tensor) -> bool:
-    """Return whether kernels work tile by tile, with the bits of the functions below, on rows like `z`.
+def _array(tensor: Tensor | None) -> Any:
+    """Return the array of `tensor`, None for None."""
+    return None if tensor is None else next(arrays(tensor))
 
-    They add to the same rows, so one thread must run them.
+
+def _by_rows(
+    read: ReadEdges,
+    z: Tensor,
+    x: Tensor | None,
+    factor: Tensor | None,
+    weights: Tensor,
+    wanted: Sequence[str],
+    passed: Tensor | None,
+) -> _Found:
+    """Do `_walk` by a matrix of the rows of groups for each result, with the same bits."""
+    found, edges, (heads, columns, width) = _Found(), read.groups.edges, weights.shape[1:]
+    if PRODUCTS in wanted or AT_SOURCES in wanted:
+        assert x is not None, "the rows of destinations are multiplied"
+        of_groups = _of_groups(read, x, weights)
+    if PRODUCTS in wanted:
+        found.products = products_of_rows(edges, z, of_groups)
+    if AT_SOURCES in wanted:
+        assert factor is not None, "edges add their parts"
+        found.at_sources = rows_at_sources(edges, factor, of_groups, columns, passed)
+    if SUMS in wanted or OUTER in wanted:
+        assert factor is not None, "edges add their parts"
+        rows = sums_of_rows(edges, z, factor)
+    if SUMS in wanted:
+        found.sums = z.new_zeros(read.groups.destinations, heads * width)
+        _add_at_destinations(read, found.sums, rows, weights.transpose(2, 3))
+    if OUTER in wanted:
+        assert x is not None, "the rows of destinations are multiplied"
+        found.outer = _outer_sums(read, rows, x, heads)
+    return found
+
+
+def _serves_tiles(z: Tensor) -> bool:
+    """Return whether a kernel works tile by tile on rows like `z`, with the bits of `_by_rows`.
+
+    It adds to the same rows, so one thread must run it.
     """
     return on_host(z.device) and z.dtype == torch.float32 and z.shape[1] % COLUMNS == 0 and threads() == 1
 

@@ -96,7 +96,7 @@ def test_tiles_have_the_bits_of_plain_products_on_any_threads(name, monkeypatch)
     for one, other in zip(computed(read, *given), by_tiles, strict=True):
         assert torch.equal(one, other)
     set_threads(1)
-    monkeypatch.setattr(relation_products, "_by_tiles", lambda z: False)
+    monkeypatch.setattr(relation_products, "_serves_tiles", lambda z: False)
     for one, other in zip(computed(read, *given), by_tiles, strict=True):
         assert torch.equal(one, other)
 
