@@ -86,7 +86,7 @@ def loaded(base, world, topology, labels=PLAIN, partition="uneven", **changes):
     return load(config, open_for_training(config), world, torch.device("cpu"), PhaseTimers())
 
 
-@pytest.mark.parametrize(("sampler", "labels", "fanout"), SAMPLERS)
+@pytest.mark.parametrize(("sampler", "labels", "fanout"), here(SAMPLERS))
 def test_blocks_are_equal_to_the_bit(sampler, labels, fanout, base, world):
     name, *options = sampler.split(",")
     given = {"sampling.sampler": name, "sampling.options": options, "sampling.fanout": fanout}

@@ -366,14 +366,22 @@ def _counted(ctx) -> dict[str, int]:
 
 def _forecast(minibatch, config: Config, loaded: Loaded) -> dict[str, int]:
     """What `leapmpi plan` says of this rank, had it drawn the very same neighbours: bytes by kind and rows by place."""
-    rank, size = loaded.ctx.communicator.rank, loaded.ctx.communicator.size
-    # Rank 0 alone holds the whole schedule.
-    planned = loaded.ctx.communicator.comm.bcast(minibatch.schedule), minibatch.key
-    traffic = forecast_traffic(config, loaded.dataset, _whole(loaded), size, *planned)
-    sent = {kind: int(traffic.sent[kind][rank].sum()) for kind in KINDS}
-    # Whether to stop is decided by the loop, which these cases do not run.
-    sent["control"] -= 8 * (size - 1).bit_length()
-    return sent | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
+    comm, found = loaded.ctx.communicator.comm, None
+    # Rank 0 alone holds the whole schedule, and counts for all ranks.
+    if comm.rank == 0:
+        planned = minibatch.schedule, minibatch.key
+        traffic = forecast_traffic(config, loaded.dataset, _whole(loaded), comm.size, *planned)
+        found = [
+            {kind: int(traffic.sent[kind][rank].sum()) for kind in KINDS}
+            | {place: int(rows[rank]) for place, rows in traffic.rows.items()}
+            for rank in range(comm.size)
+        ]
+        for each in found:
+            # Whether to stop is decided by the loop, which these cases do not run.
+            each["control"] -= 8 * (comm.size - 1).bit_length()
+    # Asleep: ranks that wait take no processor from the one that counts.
+    wait_for(comm.Ibarrier)
+    return comm.scatter(found)
 
 
 def references(cases: Iterable[Case], base: Path, comm: MPI.Comm) -> dict[Case, list[Reference]]:
