@@ -44,7 +44,7 @@ BY_RANKS = {2: [CLUSTERS | {"strategy.name": "pull"}, LINK | {"strategy.name": "
 
 @pytest.mark.parametrize("settings", BY_RANKS.get(MPI.COMM_WORLD.size, []), ids=str)
 def test_the_cache_spares_what_was_predicted(settings, train):
-    many = {"train.epochs": 2 if "train.task" in settings else 12, "evaluate.every": 0, "strategy.cache": 0.15}
+    many = {"train.epochs": 1 if "train.task" in settings else 12, "evaluate.every": 0, "strategy.cache": 0.15}
     epochs = train(f"cache-predicted-{len(settings)}", EVEN, **many | settings).summary["epochs"]
     rows = {place: sum(epoch["rows"][place] for epoch in epochs) for place in ("cached", "remote")}
     assert rows["remote"] > 0

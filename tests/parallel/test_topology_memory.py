@@ -214,7 +214,7 @@ COPIED = [
 
 @pytest.mark.parametrize(("strategy", "data", "changes"), here(COPIED))
 def test_copies_of_remote_lists_train_to_the_same_bits(strategy, data, changes, train, world):
-    settings = {"strategy.name": strategy, "run.topology": "sharded", "train.batch_size": 4, "train.epochs": 2}
+    settings = {"strategy.name": strategy, "run.topology": "sharded", "train.batch_size": 8, "train.epochs": 2}
     settings |= changes
     sampler = changes.get("sampling.sampler", "node-wise").rpartition(":")[2]
     name = f"{strategy}-{sampler}"
