@@ -69,14 +69,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             scope = super()._split_scope(nodeid)
             return scope.partition("::")[0] if scope == nodeid else scope
 
-        def _assign_work_unit(self, node: Any) -> None:
-            # What a process runs next is chosen before its last test begins. Behind a parallel job, which takes long,
-            # that is the last file: another long one would wait while other processes have nothing to do.
-            given = self.assigned_work.get(node, {}).items()
-            if any(scope.endswith(" ranks") and not all(done.values()) for scope, done in given):
-                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
-            super()._assign_work_unit(node)
-
     return ByFile(config, log)
 
 
