@@ -23,8 +23,8 @@ from leapmpi.config.toml import read_toml
 from leapmpi.errors import ConfigError, counted, nearest
 
 LAUNCHERS = ("mpirun", "srun")
-NAMES = ("slurm", "pbs", "flux", "kubernetes")
-_SHOWN = dict(zip(NAMES, ("Slurm", "PBS", "Flux", "Kubernetes"), strict=True))
+_SHOWN = {"slurm": "Slurm", "pbs": "PBS", "flux": "Flux", "kubernetes": "Kubernetes"}
+NAMES = tuple(_SHOWN)
 _BATCH = ("slurm", "pbs", "flux")
 _ONLY_OF = {
     **dict.fromkeys(("stage", "prepare_nodes", "prepare_sbatch", "qos", "sbatch"), ("slurm",)),
